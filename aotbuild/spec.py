@@ -174,12 +174,14 @@ class Promise:
     """Facts about a call's arguments that an image may rely on. The runtime checks them for every
     call, and takes the next image when they do not hold.
 
-    `align`: pointers, and strides of dims before the last, are multiples of this many bytes; so
-    are the sizes named in `sizes` times their element size. 1 promises nothing.
-    `range32`: each tensor spans less than 2 GiB (AMD buffer instructions).
+    It speaks of the tensors in `tensors` only. `align`: their pointers, and their strides before
+    the last, are multiples of this many bytes; so are the parameters named in `sizes` times their
+    tensor's element size. 1 promises nothing. `range32`: each spans less than 2 GiB from its
+    pointer (AMD's buffer instructions; ignored for NVIDIA).
     """
 
     name: str
+    tensors: tuple[str, ...] = ()
     align: int = 1
     range32: bool = False
     sizes: tuple[str, ...] = ()
@@ -205,7 +207,9 @@ class Operator:
     parameters: those that are parameters of the kernel are its constexprs, the others compile
     options. `candidates(arch, key)` lists the configs that tuning tries. `valid(arch, key,
     promise)` leaves out combinations that are not built. `promises` are in order of preference.
-    `constants` are further constexprs with fixed values.
+    `smoke(arch, key, promise)` picks what the smoke profile builds. `constants` are further
+    constexprs with fixed values, `options` further compile options. `grid_cap`, if not empty,
+    names the config entry that bounds grid.x to that many programs per multiprocessor.
     """
 
     name: str
@@ -222,6 +226,7 @@ class Operator:
     smoke: Callable[[Arch, Key, Promise], bool] = _always
     constants: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, int | bool | str] = field(default_factory=dict)
+    grid_cap: str = ""
 
     def tensor(self, name: str) -> Tensor:
         for tensor in self.tensors:

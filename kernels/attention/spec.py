@@ -22,8 +22,9 @@ from aotbuild.spec import (
 )
 from aotbuild.target import Arch
 
-ALIGNED = Promise("aligned", align=16, range32=True, sizes=("head_dim",))
-WIDE = Promise("wide", align=16, sizes=("head_dim",))
+_OPERANDS = ("q", "k", "v", "out")
+ALIGNED = Promise("aligned", _OPERANDS, align=16, range32=True, sizes=("head_dim",))
+WIDE = Promise("wide", _OPERANDS, align=16, sizes=("head_dim",))
 ANY = Promise("any")
 
 

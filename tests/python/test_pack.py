@@ -1,0 +1,141 @@
+"""The pack format: vectors shared with the C++ reader, round trip, and damage."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aotbuild import elf, layout
+from aotbuild.errors import PackArchError, PackCorruptError, PackError, PackVersionError
+from aotbuild.pack import Pack, compress, write_file
+from aotbuild.target import ARCHES
+
+DATA = Path(__file__).parent.parent / "data"
+sys.path.insert(0, str(DATA))
+import make_packs  # noqa: E402  (the vectors' generator lies beside them)
+
+BY_STATUS = {
+    "pack_corrupt": PackCorruptError,
+    "pack_version": PackVersionError,
+    "pack_arch": PackArchError,
+}
+
+
+def read_all(path: Path) -> Pack:
+    """Opens a pack and reads every code object, as a thorough user of it would."""
+    pack = Pack.open(path)
+    arch = next(arch for arch in ARCHES if arch.name == pack.arch)
+    for image in pack.images:
+        elf.check_arch(pack.code(image), arch)
+    return pack
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("bad_*.aotpack")), ids=lambda path: path.stem)
+def test_bad_vector_is_refused_with_its_status(path: Path) -> None:
+    kind = next(error for status, error in BY_STATUS.items() if f"bad_{status}_" in path.name)
+    with pytest.raises(kind) as caught:
+        read_all(path)
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("good*.aotpack")), ids=lambda path: path.stem)
+def test_good_vector_opens_and_encodes_to_an_equal_pack(path: Path) -> None:
+    pack = read_all(path)
+    again = Pack.decode(pack.encode())
+    assert again == pack
+    assert pack.encode() == path.read_bytes()
+
+
+def test_vectors_are_what_their_generator_writes() -> None:
+    """Equal as packs, not as bytes: another zstd may compress otherwise."""
+    made = dict(make_packs.vectors())
+    assert sorted(made) == sorted(path.name for path in DATA.glob("*.aotpack"))
+    good = Pack.decode(made["good.aotpack"])
+    stored = Pack.open(DATA / "good.aotpack")
+    assert (good.operators, good.images, good.meta) == (
+        stored.operators,
+        stored.images,
+        stored.meta,
+    )
+
+
+def test_missing_file_is_a_pack_error_with_the_path(tmp_path: Path) -> None:
+    with pytest.raises(PackError, match=r"none\.aotpack"):
+        Pack.open(tmp_path / "none.aotpack")
+
+
+@pytest.mark.parametrize("text", ["caf\u00e9", "tab\there"])
+def test_text_that_is_not_printable_ascii_is_refused(text: str) -> None:
+    with pytest.raises(PackError, match="printable ASCII"):
+        replace(make_packs.good_pack(), producer=text).encode()
+
+
+def test_unsorted_images_are_refused() -> None:
+    pack = make_packs.good_pack()
+    with pytest.raises(PackError, match="sorted"):
+        replace(pack, images=pack.images[::-1]).encode()
+
+
+def test_equal_packs_have_equal_bytes_and_identical_code_is_stored_once() -> None:
+    pack = make_packs.good_pack()
+    shuffled = replace(pack, blobs=dict(reversed(pack.blobs.items())))
+    assert pack.encode() == shuffled.encode()
+    assert len(pack.images) == 3
+    assert len(pack.blobs) == 2
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_damage_gets_past_the_reader_as_another_exception(data: st.DataObject) -> None:
+    """Any overwritten field of the index, resealed: a PackError, or a pack that reads whole."""
+    good = make_packs.good_pack().encode()
+    index_size = int.from_bytes(good[24:32], "little")
+    at = data.draw(st.integers(0, index_size - 1))
+    new = data.draw(st.binary(min_size=1, max_size=8))
+    bad = make_packs.reseal(make_packs.poke(good, at, new)[: len(good)])
+    try:
+        pack = Pack.decode(bad)
+        for image in pack.images:
+            pack.code(image)
+    except PackError:
+        pass
+
+
+@given(st.integers(0, 2626))
+def test_every_truncation_is_refused(size: int) -> None:
+    with pytest.raises(PackCorruptError):
+        Pack.decode(make_packs.good_pack().encode()[:size])
+
+
+def test_write_leaves_the_old_file_and_no_litter_when_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.aotpack"
+    write_file(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.aotpack"]
+
+
+def test_header_is_as_documented() -> None:
+    data = make_packs.good_pack().encode()
+    assert layout.HEADER_SIZE == 288
+    assert data[:8] == b"AOTPACK\0"
+    assert int.from_bytes(data[16:24], "little") == len(data)
+
+
+def test_compressed_frame_declares_its_size() -> None:
+    blob = compress(b"x" * 1000)
+    assert blob.raw_size == 1000
+    assert blob.frame[:4] == b"\x28\xb5\x2f\xfd"
