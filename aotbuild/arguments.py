@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 from aotbuild.errors import SpecError
 from aotbuild.plan import Variant
@@ -37,7 +37,7 @@ _WIDTHS = {
 }  # fmt: skip
 _SMALL_TDM_RANK = 2
 
-Signature = Union[str, tuple[str, ...]]
+Signature: TypeAlias = "str | tuple[str, ...]"
 Path = tuple[int, ...]
 
 
@@ -154,9 +154,7 @@ def _scalars(parameter: Parameter, path: Path) -> Iterator[tuple[Path, Argument]
             yield (*path, i), item
 
 
-def _hint(
-    operator: Operator, argument: Argument, key: Key, promise: Promise, vendor: str
-) -> _Hint:
+def _hint(operator: Operator, argument: Argument, key: Key, promise: Promise, vendor: str) -> _Hint:
     """What a promise says of one scalar parameter."""
     source = argument.source
     if source.name not in promise.tensors:
@@ -189,9 +187,12 @@ def physical(
             kind = ArgType.pointer if argument.type == "*" else ArgType[argument.type]
             records.append(
                 ArgumentRecord(
-                    argument.name, kind, argument.source,
-                    divisibility=hint.divisibility, range32=hint.range32,
-                )  # fmt: skip
+                    argument.name,
+                    kind,
+                    argument.source,
+                    divisibility=hint.divisibility,
+                    range32=hint.range32,
+                )
             )
     for name, kind_of in (
         ("global_scratch", SourceKind.GLOBAL_SCRATCH),

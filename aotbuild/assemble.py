@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from aotbuild.errors import SpecError
 from aotbuild.families import LoadedFamily
-from aotbuild.pack import Pack, compress
+from aotbuild.pack import compress
 from aotbuild.plan import Variant
 from aotbuild.records import (
     Blob,
@@ -16,6 +16,7 @@ from aotbuild.records import (
     FactorRecord,
     ImageRecord,
     OperatorRecord,
+    Pack,
     RowRecord,
     TensorRecord,
 )
@@ -72,9 +73,7 @@ def _operator(family: LoadedFamily, name: str) -> Operator:
     return next(op for op in family.family.operators if op.name == name)
 
 
-def _image(
-    operator: Operator, variant: Variant, image: CompiledImage, code: str
-) -> ImageRecord:
+def _image(operator: Operator, variant: Variant, image: CompiledImage, code: str) -> ImageRecord:
     config = dict(variant.config)
     factors = tuple(
         FactorRecord(axis, factor.source, _number(operator, factor.divisor, config))

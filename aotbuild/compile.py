@@ -13,8 +13,7 @@ import importlib
 import importlib.metadata
 import os
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,10 +44,24 @@ def toolchain() -> Mapping[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    """Compiler variables that are set, since they can change the code."""
+    """Compiler variables that are set, since they can change the code. A file, such as another
+    assembler, is known by its content: paths do not belong in a pack."""
     prefixes = ("TRITON_", "AMDGCN_", "LLVM_", "MLIR_", "DISABLE_LLVM_OPT", "NVPTX_")
     found = {k: v for k, v in os.environ.items() if k.startswith(prefixes)}
-    return {k: v for k, v in sorted(found.items()) if k not in _HARMLESS}
+    return {k: _content(v) for k, v in sorted(found.items()) if k not in _HARMLESS}
+
+
+def _content(value: str) -> str:
+    path = Path(value)
+    if not (path.is_absolute() and path.is_file()):
+        return value
+    return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def warm() -> None:
+    """Imports the compiler, so that the first variant's time does not include it."""
+    with contextlib.suppress(ImportError):  # the first variant reports it
+        importlib.import_module("triton.compiler")
 
 
 def cache_key(folder: Path, variant: Variant) -> str:
@@ -94,12 +107,11 @@ def compile_variant(folder: Path, variant: Variant) -> CompiledImage:
     the description does not fit the kernel.
     """
     try:
-        with _captured_stderr() as noise:
-            return _compile(folder, variant)
+        return _compile(folder, variant)
     except AotbuildError as error:
         raise type(error)(f"{variant.arch.name} {variant.name}: {error}") from error
     except Exception as error:
-        detail = "\n".join(x for x in (f"{type(error).__name__}: {error}", *noise) if x)
+        detail = f"{type(error).__name__}: {error}"
         raise CompileError(f"{variant.arch.name} {variant.name}: {detail}") from error
 
 
@@ -175,22 +187,3 @@ def _facts(
         registers=used.registers,
         spills=used.spills,
     )
-
-
-@contextlib.contextmanager
-def _captured_stderr() -> Iterator[list[str]]:
-    """Collects what native code (LLVM, ptxas) writes to file descriptor 2, for error messages."""
-    lines: list[str] = []
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as file:
-        saved = os.dup(2)
-        try:
-            os.dup2(file.fileno(), 2)
-            yield lines
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
-            file.seek(0)
-            lines += file.read().decode(errors="replace").splitlines()[-40:]
-
-

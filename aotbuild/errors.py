@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 
 class AotbuildError(Exception):
     """Base of all errors that aotbuild raises on purpose. `exit_code` is for the command line."""
@@ -37,3 +39,48 @@ class PackVersionError(PackError):
 
 class PackArchError(PackError):
     """The pack, or a code object in it, is for another arch than asked for."""
+
+
+class Status(enum.IntEnum):
+    """What a call of the runtime came to (aotbuild.h; the numbers are pinned)."""
+
+    OK = 0
+    INVALID_ARGUMENT = 1
+    UNSUPPORTED = 2
+    NO_PACK = 3
+    NO_IMAGE = 4
+    PACK_CORRUPT = 5
+    PACK_VERSION = 6
+    PACK_ARCH = 7
+    CONTRACT = 8
+    NO_DRIVER = 9
+    DRIVER = 10
+    IO = 11
+    OUT_OF_MEMORY = 12
+    WORKSPACE = 13
+    INTERNAL = 14
+
+
+class LaunchError(AotbuildError):
+    """The runtime refused or failed a call. Nothing was launched, no output was written."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    def __reduce__(self) -> tuple[type[LaunchError], tuple[Status, str]]:
+        return type(self), (self.status, str(self))
+
+
+class NotServedError(LaunchError):
+    """The call is sound, but there is no driver, no pack, or no image for it here: the case in
+    which a program may fall back on another implementation."""
+
+
+_NOT_SERVED = (Status.UNSUPPORTED, Status.NO_PACK, Status.NO_IMAGE, Status.NO_DRIVER)
+
+
+def launch_error(status: int, message: str) -> LaunchError:
+    """The exception for a status of the runtime. Called by the native module."""
+    known = Status(status)
+    return (NotServedError if known in _NOT_SERVED else LaunchError)(known, message)

@@ -1,4 +1,4 @@
-"""From a pack's bytes to the fields of a Pack, trusting nothing.
+"""From a pack's bytes to a Pack, trusting nothing.
 
 The checks are those of the runtime's reader (runtime/src/pack*.cc); both run over the packs in
 tests/data, good and bad.
@@ -25,6 +25,7 @@ from aotbuild.records import (
     ImageRecord,
     LaunchFacts,
     OperatorRecord,
+    Pack,
     RowRecord,
     TensorRecord,
 )
@@ -55,7 +56,7 @@ class _Decoder:
         if not ok:
             raise self._fail(text)
 
-    def decode(self) -> dict[str, Any]:
+    def decode(self) -> Pack:
         header = self._header()
         self._directory(header[4])
         self._check_strings()
@@ -68,19 +69,19 @@ class _Decoder:
             json.loads(meta)
         except ValueError as error:
             raise self._fail(f"meta is not JSON: {error}") from error
-        return {
-            "arch": self._string(header[6], "header arch"),
-            "family": self._string(header[7], "header family"),
-            "producer": self._string(header[8], "header producer"),
-            "vendor": header[9],
-            "tier": header[10],
-            "warp_size": header[11],
-            "operators": operators,
-            "images": images,
-            "blobs": blobs,
-            "meta": meta.decode(),
-            "pack_id": header[5].hex(),
-        }
+        return Pack(
+            arch=self._string(header[6], "header arch"),
+            family=self._string(header[7], "header family"),
+            producer=self._string(header[8], "header producer"),
+            vendor=header[9],
+            tier=header[10],
+            warp_size=header[11],
+            operators=operators,
+            images=images,
+            blobs=blobs,
+            meta=meta.decode(),
+            pack_id=header[5].hex(),
+        )
 
     # ---- header and tables -------------------------------------------------------------------
 
@@ -104,12 +105,14 @@ class _Decoder:
             file_size == len(data), f"truncated or extended: {len(data)} of {file_size} bytes"
         )
         self._check(
-            layout.HEADER_SIZE <= index_size <= file_size, f"index_size {index_size} is out of range"
+            layout.HEADER_SIZE <= index_size <= file_size,
+            f"index_size {index_size} is out of range",
         )
         index = bytearray(data[:index_size])
         index[layout.PACK_ID] = bytes(32)
         self._check(
-            hashlib.sha256(index).digest() == header[5], "pack_id does not match the index's SHA-256"
+            hashlib.sha256(index).digest() == header[5],
+            "pack_id does not match the index's SHA-256",
         )
         self._check(header[9] in (1, 2), f"vendor is {header[9]}, expected 1 or 2")
         self._check(header[10] in (0, 1, 2), f"tier is {header[10]}, expected 0, 1 or 2")
@@ -183,8 +186,12 @@ class _Decoder:
         return blobs
 
     def _images(self, hashes: list[str]) -> tuple[ImageRecord, ...]:
-        arguments = [self._argument(i, r) for i, r in enumerate(self._records("arguments", layout.ARGUMENT))]
-        factors = [self._factor(i, r) for i, r in enumerate(self._records("factors", layout.FACTOR))]
+        arguments = [
+            self._argument(i, r) for i, r in enumerate(self._records("arguments", layout.ARGUMENT))
+        ]
+        factors = [
+            self._factor(i, r) for i, r in enumerate(self._records("factors", layout.FACTOR))
+        ]
         images: list[ImageRecord] = []
         for i, f in enumerate(self._records("images", layout.IMAGE)):
             where = f"image {i}"
@@ -323,6 +330,7 @@ class _Decoder:
         return RowRecord(tuple(values), None if known else names[image], reason)
 
 
-def decode(data: bytes, name: str) -> dict[str, Any]:
-    """The fields of the pack in `data`. Raises PackCorruptError, PackVersionError."""
+def decode(data: bytes, name: str = "<memory>") -> Pack:
+    """The pack in `data`. Raises PackCorruptError and PackVersionError, which name `name`, the
+    place and the value found there."""
     return _Decoder(data, name).decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from aotbuild import layout
 from aotbuild.errors import PackError
@@ -15,12 +14,10 @@ from aotbuild.records import (
     DescriptorRecord,
     ImageRecord,
     OperatorRecord,
+    Pack,
     TensorRecord,
 )
 from aotbuild.spec import Source, SourceKind
-
-if TYPE_CHECKING:
-    from aotbuild.pack import Pack
 
 
 class _Strings:
@@ -263,5 +260,5 @@ def _check_sorted(names: Sequence[str], what: str) -> None:
 
 
 def encode(pack: Pack) -> bytes:
-    """The bytes of `pack`."""
+    """The bytes of a pack. Raises PackError when its parts contradict each other."""
     return _Encoder(pack).encode()

@@ -162,6 +162,25 @@ class Blob:
     frame: bytes = field(repr=False)
 
 
+@dataclass(frozen=True)
+class Pack:
+    """All images of one family for one arch. `vendor` is 1 for CUDA and 2 for HIP, `tier` 0
+    stable, 1 experimental, 2 preview. `images` are sorted by name, `blobs` by hash. `meta` is
+    JSON text with provenance."""
+
+    arch: str
+    family: str
+    producer: str
+    vendor: int
+    tier: int
+    warp_size: int
+    operators: tuple[OperatorRecord, ...]
+    images: tuple[ImageRecord, ...]
+    blobs: Mapping[str, Blob] = field(repr=False)
+    meta: str = field(repr=False)
+    pack_id: str = ""
+
+
 def facts_from_json(data: Mapping[str, Any]) -> LaunchFacts:
     """Inverse of `dataclasses.asdict` on LaunchFacts, after a trip through JSON."""
     fields = dict(data)

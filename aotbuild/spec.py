@@ -12,15 +12,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import TypeAlias
 
 from aotbuild.errors import SpecError
 from aotbuild.target import Arch
 
 #: One value per axis. Values are integers, except that of a dtype axis, which is a dtype name.
-Key = Mapping[str, Union[int, str]]
+Key: TypeAlias = Mapping[str, int | str]
 #: Tuning parameters: constexprs of the kernel (BLOCK_M ...) and compile options (num_warps ...).
-Config = Mapping[str, int]
+Config: TypeAlias = Mapping[str, int]
 
 #: Element types by Triton's name, with DLPack code and bits.
 DTYPES: Mapping[str, tuple[int, int]] = {
@@ -166,7 +166,7 @@ class Tuple:
     items: tuple[Argument, ...]
 
 
-Parameter = Union[Argument, Descriptor, Tuple]
+Parameter: TypeAlias = Argument | Descriptor | Tuple
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from aotbuild.errors import UsageError
+from aotbuild.nearest import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Vendor = Literal["cuda", "hip"]
 Tier = Literal["stable", "experimental", "preview"]
@@ -53,6 +55,11 @@ def _amd(name: str, family: str, warp: int, tier: Tier, mach: int, **more: objec
     return Arch(name, "hip", family, warp, tier, mach, shared, **more)  # type: ignore[arg-type]
 
 
+def _nvidia(name: str, family: str, tier: Tier, shared: int, **more: object) -> Arch:
+    flags = int(name.removeprefix("sm_"))
+    return Arch(name, "cuda", family, 32, tier, flags, shared, tf32=True, **more)  # type: ignore[arg-type]
+
+
 # Sources: DESIGN.md of the project (tiers), the AMDGPU ELF ABI (EF_AMDGPU_MACH), the CUDA
 # programming guide's table of compute capabilities (shared memory per block, opt-in).
 ARCHES: tuple[Arch, ...] = (
@@ -70,11 +77,139 @@ ARCHES: tuple[Arch, ...] = (
     _amd("gfx1200", "RDNA4", 32, "experimental", 0x48, tuning="gfx1201", fp8=_OCP),
     _amd("gfx1201", "RDNA4", 32, "stable", 0x4E, fp8=_OCP),
     _amd("gfx1250", "gfx1250", 32, "preview", 0x49, tuning="gfx1201", fp8=_OCP, tma=True),
-    Arch("sm_80", "cuda", "Ampere", 32, "stable", 80, 166912, tf32=True),
-    Arch("sm_86", "cuda", "Ampere", 32, "stable", 86, 101376, tf32=True),
-    Arch("sm_89", "cuda", "Ada", 32, "stable", 89, 101376, tuning="sm_86", fp8=_OCP, tf32=True),
-    Arch("sm_90", "cuda", "Hopper", 32, "stable", 90, 232448, fp8=_OCP, tf32=True, tma=True),
-    Arch("sm_100", "cuda", "Blackwell", 32, "experimental", 100, 232448, tuning="sm_90", fp8=_OCP, tf32=True, tma=True),
-    Arch("sm_103", "cuda", "Blackwell", 32, "experimental", 103, 232448, tuning="sm_90", fp8=_OCP, tf32=True, tma=True),
-    Arch("sm_120", "cuda", "Blackwell", 32, "experimental", 120, 101376, tuning="sm_86", fp8=_OCP, tf32=True, tma=True),
+    _nvidia("sm_80", "Ampere", "stable", 166912),
+    _nvidia("sm_86", "Ampere", "stable", 101376),
+    _nvidia("sm_89", "Ada", "stable", 101376, tuning="sm_86", fp8=_OCP),
+    _nvidia("sm_90", "Hopper", "stable", 232448, fp8=_OCP, tma=True),
+    _nvidia("sm_100", "Blackwell", "experimental", 232448, tuning="sm_90", fp8=_OCP, tma=True),
+    _nvidia("sm_103", "Blackwell", "experimental", 232448, tuning="sm_90", fp8=_OCP, tma=True),
+    _nvidia("sm_120", "Blackwell", "experimental", 101376, tuning="sm_86", fp8=_OCP, tma=True),
 )
+
+_BY_NAME = {arch.name: arch for arch in ARCHES}
+
+
+@dataclass(frozen=True)
+class Features:
+    """Settings of a device that AMD target names carry. None: the name does not say."""
+
+    sramecc: bool | None = None
+    xnack: bool | None = None
+
+    def __str__(self) -> str:
+        """As AMD writes it, in its order: `:sramecc+:xnack-`; empty when nothing is set."""
+        parts = (("sramecc", self.sramecc), ("xnack", self.xnack))
+        return "".join(f":{name}{'+' if on else '-'}" for name, on in parts if on is not None)
+
+
+@dataclass(frozen=True)
+class ArchSpec:
+    """An arch as someone named it. Images serve every feature setting, so `features` never
+    choose what is built; they are kept for the message that says so.
+    """
+
+    arch: Arch
+    features: Features = Features()
+
+    def __str__(self) -> str:
+        return f"{self.arch.name}{self.features}"
+
+
+_FEATURE_NAMES = ("sramecc", "xnack")
+#: From this capability on, Triton builds the arch-specific form (`sm_90a`); older have none.
+_FIRST_SPECIFIC = 90
+_SEPARATORS = re.compile(r"[\s,;]+")
+_GENERIC = re.compile(r"gfx[0-9]+(-[0-9]+)*-generic")
+# sm_90, sm90, compute_90, 90, 9.0, each with an optional "a"; what CMake (-real) and
+# PyTorch (+PTX) add to them.
+_CUDA = re.compile(
+    r"(?P<prefix>sm_?|compute_?)?(?P<major>[0-9]+?)\.?(?P<minor>[0-9])(?P<form>[a-z]?)"
+    r"(?P<kind>-real|-virtual|\+ptx)?"
+)
+
+
+def known_arches() -> str:
+    """All names of the table, for messages and help."""
+    return ", ".join(_BY_NAME)
+
+
+def find_arch(name: str) -> Arch | None:
+    """The arch of the table called exactly `name`."""
+    return _BY_NAME.get(name)
+
+
+def parse_arch(text: str) -> ArchSpec:
+    """Reads one arch in any usual spelling: `gfx942:sramecc+:xnack-`, `GFX950`, `sm90`, `9.0a`.
+
+    Raises UsageError, which lists the known arches and the nearest one.
+    """
+    word = text.strip()
+    name, *settings = word.lower().split(":")
+    if name.startswith("gfx"):
+        if _GENERIC.fullmatch(name):
+            raise UsageError(
+                f"arch {word!r} is a generic target; images are built for one arch each. "
+                f"Name the arches that you need: {known_arches()}"
+            )
+        arch = _BY_NAME.get(name)
+    else:
+        arch = _cuda_arch(name, word)
+    if arch is None:
+        raise UsageError(
+            f"unknown arch {word!r}.{did_you_mean(name, _BY_NAME)} Known: {known_arches()}"
+        )
+    return ArchSpec(arch, _features(arch, settings, word))
+
+
+def parse_arch_list(texts: Iterable[str]) -> tuple[ArchSpec, ...]:
+    """Reads lists separated by commas, semicolons and blanks in any mixture, from one or more
+    options. Keeps the order, and of several spellings of an arch the first.
+
+    Raises UsageError for an unknown arch, and when nothing is named.
+    """
+    given = tuple(texts)
+    found: dict[str, ArchSpec] = {}
+    for text in given:
+        for word in filter(None, _SEPARATORS.split(text)):
+            spec = parse_arch(word)
+            found.setdefault(spec.arch.name, spec)
+    if not found:
+        shown = ", ".join(map(repr, given)) or "nothing"
+        raise UsageError(f"no arch named (got {shown}). Known: {known_arches()}")
+    return tuple(found.values())
+
+
+def _cuda_arch(name: str, word: str) -> Arch | None:
+    match = _CUDA.fullmatch(name)
+    if match is None:
+        return None
+    if match["kind"] in ("-virtual", "+ptx"):
+        raise UsageError(
+            f"arch {word!r} asks for PTX, which packs do not hold. "
+            f"Name each arch that you need: {known_arches()}"
+        )
+    arch = _BY_NAME.get(f"sm_{match['major']}{match['minor']}")
+    forms = ("", "a") if arch is not None and arch.elf_flags >= _FIRST_SPECIFIC else ("",)
+    if arch is not None and match["form"] not in forms:
+        raise UsageError(
+            f"arch {word!r}: form {match['form']!r} of {arch.name} is not built. "
+            f"Write {arch.name!r}"
+        )
+    return arch
+
+
+def _features(arch: Arch, settings: list[str], word: str) -> Features:
+    """Reads `sramecc+`, `xnack-` and so on; only AMD's CDNA arches have such settings."""
+    allowed = _FEATURE_NAMES if arch.family.startswith("CDNA") else ()
+    found: dict[str, bool] = {}
+    for setting in settings:
+        name, sign = setting[:-1], setting[-1:]
+        if name not in allowed or sign not in ("+", "-"):
+            have = ", ".join(f"{feature}+ or {feature}-" for feature in allowed) or "none"
+            raise UsageError(
+                f"arch {word!r}: unknown feature {setting!r}; {arch.name} has: {have}."
+                f"{did_you_mean(name, allowed)}"
+            )
+        if found.setdefault(name, sign == "+") != (sign == "+"):
+            raise UsageError(f"arch {word!r}: feature {name!r} is both on and off")
+    return Features(found.get("sramecc"), found.get("xnack"))

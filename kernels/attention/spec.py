@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from aotbuild.spec import (
     Argument,
     Axis,
@@ -46,26 +48,23 @@ def _smoke(arch: Arch, key: Key, promise: Promise) -> bool:
 
 def _candidates(arch: Arch, key: Key) -> tuple[Config, ...]:
     """Tiles whose operands and accumulator can fit the arch's registers and shared memory."""
-    head_dim = int(key["head_dim"])
-    wide = 2 if key["dtype"] == "fp32" else 1
-    configs: list[Config] = []
-    for block_m in (16, 32, 64, 128):
-        for block_n in (16, 32, 64, 128):
-            if block_n > block_m or block_m * head_dim * wide > 128 * 256:
-                continue
-            for num_warps in (4, 8) if block_m >= 128 else (4,):
-                for num_stages in (1, 2, 3) if arch.vendor == "cuda" else (1, 2):
-                    for waves_per_eu in (0,) if arch.vendor == "cuda" else (0, 2):
-                        configs.append(
-                            {
-                                "BLOCK_M": block_m,
-                                "BLOCK_N": block_n,
-                                "num_warps": num_warps,
-                                "num_stages": num_stages,
-                                "waves_per_eu": waves_per_eu,
-                            }
-                        )
-    return tuple(configs)
+    row_bytes = int(key["head_dim"]) * (2 if key["dtype"] == "fp32" else 1)
+    cuda = arch.vendor == "cuda"
+    tiles = (16, 32, 64, 128)
+    return tuple(
+        {
+            "BLOCK_M": block_m,
+            "BLOCK_N": block_n,
+            "num_warps": num_warps,
+            "num_stages": num_stages,
+            "waves_per_eu": waves_per_eu,
+        }
+        for block_m, block_n in itertools.product(tiles, tiles)
+        if block_n <= block_m and block_m * row_bytes <= 128 * 256
+        for num_warps in ((4, 8) if block_m == 128 else (4,))
+        for num_stages in ((1, 2, 3) if cuda else (1, 2))
+        for waves_per_eu in ((0,) if cuda else (0, 2))
+    )
 
 
 FORWARD = Operator(
@@ -81,7 +80,9 @@ FORWARD = Operator(
     ),
     axes=(
         Axis("dtype", ("fp16", "bf16", "fp32"), Match.EQUAL, dtype_of("q")),
-        Axis("head_dim", (16, 32, 64, 128, 256), Match.AT_LEAST, size("q", 3), constexpr="HEAD_DIM"),
+        Axis(
+            "head_dim", (16, 32, 64, 128, 256), Match.AT_LEAST, size("q", 3), constexpr="HEAD_DIM"
+        ),
         Axis("tf32", (1, 0), Match.AT_MOST, value("tf32"), constexpr="TF32"),
         Axis("padded", (0, 1), Match.SLACK, of="head_dim", constexpr="PADDED"),
         Axis("windowed", (0, 1), Match.AT_LEAST, value("windowed"), constexpr="WINDOWED"),

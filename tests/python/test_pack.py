@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from aotbuild import elf, layout
 from aotbuild.errors import PackArchError, PackCorruptError, PackError, PackVersionError
-from aotbuild.pack import Pack, compress, write_file
+from aotbuild.pack import compress, decode, encode, open_pack, read_code, write_file
+from aotbuild.records import Pack
 from aotbuild.target import ARCHES
 
 DATA = Path(__file__).parent.parent / "data"
@@ -28,10 +29,10 @@ BY_STATUS = {
 
 def read_all(path: Path) -> Pack:
     """Opens a pack and reads every code object, as a thorough user of it would."""
-    pack = Pack.open(path)
+    pack = open_pack(path)
     arch = next(arch for arch in ARCHES if arch.name == pack.arch)
     for image in pack.images:
-        elf.check_arch(pack.code(image), arch)
+        elf.check_arch(read_code(pack, image), arch)
     return pack
 
 
@@ -46,17 +47,17 @@ def test_bad_vector_is_refused_with_its_status(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(DATA.glob("good*.aotpack")), ids=lambda path: path.stem)
 def test_good_vector_opens_and_encodes_to_an_equal_pack(path: Path) -> None:
     pack = read_all(path)
-    again = Pack.decode(pack.encode())
+    again = decode(encode(pack))
     assert again == pack
-    assert pack.encode() == path.read_bytes()
+    assert encode(pack) == path.read_bytes()
 
 
 def test_vectors_are_what_their_generator_writes() -> None:
     """Equal as packs, not as bytes: another zstd may compress otherwise."""
     made = dict(make_packs.vectors())
     assert sorted(made) == sorted(path.name for path in DATA.glob("*.aotpack"))
-    good = Pack.decode(made["good.aotpack"])
-    stored = Pack.open(DATA / "good.aotpack")
+    good = decode(made["good.aotpack"])
+    stored = open_pack(DATA / "good.aotpack")
     assert (good.operators, good.images, good.meta) == (
         stored.operators,
         stored.images,
@@ -66,25 +67,25 @@ def test_vectors_are_what_their_generator_writes() -> None:
 
 def test_missing_file_is_a_pack_error_with_the_path(tmp_path: Path) -> None:
     with pytest.raises(PackError, match=r"none\.aotpack"):
-        Pack.open(tmp_path / "none.aotpack")
+        open_pack(tmp_path / "none.aotpack")
 
 
 @pytest.mark.parametrize("text", ["caf\u00e9", "tab\there"])
 def test_text_that_is_not_printable_ascii_is_refused(text: str) -> None:
     with pytest.raises(PackError, match="printable ASCII"):
-        replace(make_packs.good_pack(), producer=text).encode()
+        encode(replace(make_packs.good_pack(), producer=text))
 
 
 def test_unsorted_images_are_refused() -> None:
     pack = make_packs.good_pack()
     with pytest.raises(PackError, match="sorted"):
-        replace(pack, images=pack.images[::-1]).encode()
+        encode(replace(pack, images=pack.images[::-1]))
 
 
 def test_equal_packs_have_equal_bytes_and_identical_code_is_stored_once() -> None:
     pack = make_packs.good_pack()
     shuffled = replace(pack, blobs=dict(reversed(pack.blobs.items())))
-    assert pack.encode() == shuffled.encode()
+    assert encode(pack) == encode(shuffled)
     assert len(pack.images) == 3
     assert len(pack.blobs) == 2
 
@@ -93,23 +94,24 @@ def test_equal_packs_have_equal_bytes_and_identical_code_is_stored_once() -> Non
 @given(st.data())
 def test_no_damage_gets_past_the_reader_as_another_exception(data: st.DataObject) -> None:
     """Any overwritten field of the index, resealed: a PackError, or a pack that reads whole."""
-    good = make_packs.good_pack().encode()
+    good = encode(make_packs.good_pack())
     index_size = int.from_bytes(good[24:32], "little")
     at = data.draw(st.integers(0, index_size - 1))
     new = data.draw(st.binary(min_size=1, max_size=8))
     bad = make_packs.reseal(make_packs.poke(good, at, new)[: len(good)])
     try:
-        pack = Pack.decode(bad)
+        pack = decode(bad)
         for image in pack.images:
-            pack.code(image)
+            read_code(pack, image)
     except PackError:
         pass
 
 
-@given(st.integers(0, 2626))
-def test_every_truncation_is_refused(size: int) -> None:
+@given(st.floats(0, 1, exclude_max=True))
+def test_every_truncation_is_refused(part: float) -> None:
+    data = encode(make_packs.good_pack())
     with pytest.raises(PackCorruptError):
-        Pack.decode(make_packs.good_pack().encode()[:size])
+        decode(data[: int(part * len(data))])
 
 
 def test_write_leaves_the_old_file_and_no_litter_when_it_fails(
@@ -129,7 +131,7 @@ def test_write_leaves_the_old_file_and_no_litter_when_it_fails(
 
 
 def test_header_is_as_documented() -> None:
-    data = make_packs.good_pack().encode()
+    data = encode(make_packs.good_pack())
     assert layout.HEADER_SIZE == 288
     assert data[:8] == b"AOTPACK\0"
     assert int.from_bytes(data[16:24], "little") == len(data)

@@ -32,7 +32,9 @@ def copy_tiles(x, out, stride_outr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 @triton.jit
 def scratch_copy(x, out, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """out = x through a descriptor made on the device, which takes global scratch on sm_90."""
-    source = tl.make_tensor_descriptor(x, [rows, columns], [columns.to(tl.int64), 1], [ROWS, COLUMNS])
+    source = tl.make_tensor_descriptor(
+        x, [rows, columns], [columns.to(tl.int64), 1], [ROWS, COLUMNS]
+    )
     row = tl.program_id(0) * ROWS
     tile = source.load([row, 0])  # (ROWS, COLUMNS)
     r = row + tl.arange(0, ROWS)[:, None]

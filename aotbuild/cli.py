@@ -1,0 +1,202 @@
+"""The command line: arguments and printing, and the only place that exits."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+import aotbuild
+from aotbuild import config, inspection, report
+from aotbuild.errors import AotbuildError, UsageError
+from aotbuild.families import load_families
+from aotbuild.pack import open_pack
+from aotbuild.target import ARCHES, ArchSpec, parse_arch_list
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Compiles Triton kernels ahead of time into packs, one for each GPU architecture.",
+)
+
+_WRONG_STATUS = 2
+_SIGINT_STATUS = 130
+_SIGTERM_STATUS = 143
+
+
+class _TerminatedError(BaseException):
+    """SIGTERM, as an exception, so that everything is cleaned up on the way out."""
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise _TerminatedError
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Runs the command and exits: 0 done, 1 the work failed, 2 the command was wrong."""
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs the command and returns its exit status. Errors are told on the error stream."""
+    command = typer.main.get_command(app)
+    try:
+        status = command.main(arguments, prog_name="aotbuild", standalone_mode=False)
+    except AotbuildError as error:
+        return _fail(str(error), error.exit_code)
+    except typer.TyperException as error:
+        text = error.format_message() if hasattr(error, "format_message") else str(error)
+        return _fail(f"{text} Try 'aotbuild --help', or --help after a command.", _WRONG_STATUS)
+    except OSError as error:
+        return _fail(str(error), 1)
+    except _TerminatedError:
+        return _fail("terminated", _SIGTERM_STATUS)
+    if status == _SIGINT_STATUS:  # typer's answer to Ctrl-C
+        return _fail("interrupted", _SIGINT_STATUS)
+    return status if isinstance(status, int) else 0
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return status
+
+
+def _warn(message: str) -> None:
+    report.console(sys.stderr).print(f"warning: {message}", style="yellow", soft_wrap=True)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"aotbuild {aotbuild.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command("compile")
+def compile_packs(
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(help="GPU arch: gfx950, sm_90, ... A list, or the option again, for several."),
+    ] = None,
+    family: Annotated[
+        list[str] | None, typer.Option(help="Kernel family; all if left out.")
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="smoke (a few general images), standard (default) or full (for tuning)."),
+    ] = None,
+    output: Annotated[str | None, typer.Option(help="Folder of the packs (images).")] = None,
+    jobs: Annotated[str | None, typer.Option(help="Worker processes.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Seconds that a variant may take.")] = None,
+    kernels: Annotated[
+        list[str] | None, typer.Option(help="Further folder that holds families.")
+    ] = None,
+    cache: Annotated[
+        bool | None, typer.Option("--cache/--no-cache", help="Use the cache of compiled images.")
+    ] = None,
+    cache_dir: Annotated[str | None, typer.Option(help="Folder of the cache.")] = None,
+    cache_limit: Annotated[str | None, typer.Option(help="Size of the cache, as 4GiB.")] = None,
+    config_file: Annotated[
+        str | None, typer.Option("--config", help="Settings file (aotbuild.toml).")
+    ] = None,
+) -> None:
+    """Compile kernel families into <output>/<arch>/<family>.aotpack. Needs no GPU."""
+    specs = parse_arch_list(arch or [])
+    settings = config.load(
+        {
+            "family": family,
+            "profile": profile,
+            "output": output,
+            "jobs": jobs,
+            "timeout": timeout,
+            "kernels": kernels,
+            "cache": None if cache is None else str(cache),
+            "cache_dir": cache_dir,
+            "cache_limit": cache_limit,
+            "config": config_file,
+        },
+        environ=os.environ,
+        folder=Path.cwd(),
+    )
+    families = load_families(settings.family, settings.kernels)
+    _check_compiler()
+    for spec in specs:
+        _comment(spec)
+    # Here, since only this command needs what the extra `compile` installs.
+    from aotbuild.build import build
+
+    arches = [spec.arch for spec in specs]
+    with report.watcher(sys.stderr) as watcher:
+        result = build(families, arches, settings, f"aotbuild {aotbuild.__version__}", watcher)
+    report.print_summary(result, sys.stdout)
+
+
+def _check_compiler() -> None:
+    missing = [name for name in ("triton", "pebble") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"compiling needs {' and '.join(missing)}; install them with: "
+            "pip install 'aotbuild[compile]'"
+        )
+
+
+def _comment(spec: ArchSpec) -> None:
+    """What someone who names this arch should know."""
+    if spec.arch.tier != "stable":
+        _warn(f"{spec.arch.name} is {spec.arch.tier}: its images are less tested")
+    if str(spec.features):
+        _warn(
+            f"{spec} names device settings; the pack for {spec.arch.name} serves all of them, "
+            "so they make no difference"
+        )
+
+
+@app.command("inspect")
+def inspect_pack(
+    pack: Annotated[str, typer.Argument(help="A pack file: <arch>/<family>.aotpack.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    images: Annotated[bool, typer.Option("--images", help="List every image.")] = False,
+) -> None:
+    """Show what a pack holds."""
+    opened = open_pack(Path(pack))
+    if as_json:
+        print(json.dumps(inspection.pack_json(opened), indent=2))
+    else:
+        inspection.print_pack(opened, report.console(sys.stdout), images=images)
+
+
+@app.command("arches")
+def list_arches(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """List the GPU architectures that packs are built for."""
+    if as_json:
+        print(json.dumps([dataclasses.asdict(arch) for arch in ARCHES], indent=2))
+        return
+    rows = [
+        (arch.name, arch.vendor, arch.family, arch.warp_size, arch.tier, arch.tuning or "its own")
+        for arch in ARCHES
+    ]
+    headings = ("arch", "driver", "family", ">warp", "tier", "tuned as")
+    report.console(sys.stdout).print(report.table(headings, rows))
