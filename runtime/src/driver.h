@@ -52,7 +52,7 @@ class Driver {
   virtual Kernel load(int32_t id, const void* code, size_t size, const std::string& symbol,
                       uint32_t shared) = 0;
   virtual void unload(int32_t id, Kernel kernel) noexcept = 0;
-  // Encodes a tensor descriptor into `bytes` (128 bytes, 64-byte aligned); returns how many bytes
+  // Encodes a tensor descriptor into `bytes` (128 bytes, 128-byte aligned); returns how many bytes
   // the kernel takes by value.
   virtual size_t encode(const format::Descriptor& descriptor, const aotbuild_tensor& tensor,
                         void* bytes) = 0;
@@ -60,5 +60,9 @@ class Driver {
   virtual void launch(int32_t id, aotbuild_stream stream, const Kernel& kernel,
                       const LaunchConfig& config, void** arguments) = 0;
 };
+
+// The two implementations, opened on first use; a failure is thrown every time until it heals.
+Driver& cuda_driver();
+Driver& hip_driver();
 
 }  // namespace aotbuild

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import make_packs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +17,6 @@ from aotbuild.records import Pack
 from aotbuild.target import ARCHES
 
 DATA = Path(__file__).parent.parent / "data"
-sys.path.insert(0, str(DATA))
-import make_packs  # noqa: E402  (the vectors' generator lies beside them)
-
 BY_STATUS = {
     "pack_corrupt": PackCorruptError,
     "pack_version": PackVersionError,

@@ -1,0 +1,81 @@
+"""Sessions. CI runs all of them; `nox -s tests` alone is what most changes need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+JOBS = os.environ.get("AOTBUILD_TEST_JOBS", str(os.cpu_count() or 2))
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["lint", "types", "cpp", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+
+
+def _group(name: str) -> list[str]:
+    return list(nox.project.dependency_groups(PYPROJECT, name))
+
+
+def _cpp_sources(*suffixes: str) -> list[str]:
+    folders = ("runtime", "tests", "examples")
+    return sorted(
+        str(path)
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in suffixes
+    )
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style of Python and C++, and defects that clang-tidy finds."""
+    session.install(*_group("lint"), "cmake>=3.21", "ninja")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("clang-format", "--dry-run", "-Werror", *_cpp_sources(".cc", ".h", ".hpp"))
+    session.run("cmake", "--preset", "dev", silent=True)
+    tidy = ["runtime/src", "tests/cpp"]
+    sources = [name for name in _cpp_sources(".cc") if any(f"/{part}/" in name for part in tidy)]
+    session.run(
+        "python", str(ROOT / "tests" / "in_parallel.py"), JOBS,
+        "clang-tidy", "--quiet", "-p", "build/dev", "--", *sources,
+    )  # fmt: skip
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Static types."""
+    session.install(*_group("types"), *PYPROJECT["project"]["dependencies"])
+    session.run("mypy")
+
+
+@nox.session
+@nox.parametrize("preset", ["dev", "asan", "tsan"])
+def cpp(session: nox.Session, preset: str) -> None:
+    """The runtime's tests: plain, with ASan and UBSan, and with TSan."""
+    session.install("cmake>=3.21", "ninja")
+    session.run("cmake", "--preset", preset, silent=True)
+    session.run("cmake", "--build", "--preset", preset, "-j", JOBS)
+    session.run("ctest", "--preset", preset, "-j", JOBS)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The Python and CMake tests on the wheel, installed, from another folder."""
+    dist = Path(session.create_tmp()) / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    session.run("python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(dist), ".")
+    (wheel,) = dist.glob("aotbuild-*.whl")
+    session.install("--force-reinstall", "--no-deps", str(wheel))
+    session.install(f"aotbuild[compile] @ {wheel.resolve().as_uri()}", *_group("test"))
+    session.chdir(session.create_tmp())
+    session.run(
+        "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-n", JOBS,
+        *(session.posargs or [str(ROOT / "tests")]),
+        env={"AOTBUILD_TEST_WHEEL": str(wheel.resolve())},
+    )  # fmt: skip
