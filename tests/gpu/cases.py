@@ -73,8 +73,8 @@ def random_case(seed: int, dtype: str) -> Case:
 
 
 def _seqlen(rng: random.Random) -> int:
-    return rng.choice((0, 1, rng.randint(2, 65), rng.randint(2, 600), rng.randint(2, 600),
-                       rng.randint(600, 4100), rng.choice((127, 128, 129, 1024, 4096))))  # fmt: skip
+    short, middle, long = rng.randint(2, 65), rng.randint(2, 600), rng.randint(600, 4100)
+    return rng.choice((0, 1, short, middle, middle, long, rng.choice((127, 128, 129, 1024, 4096))))
 
 
 def arrange(

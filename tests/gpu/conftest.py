@@ -1,8 +1,8 @@
 """GPU tests: fixtures, and the record of what was measured.
 
 Run them with `python tests/gpu/run.py`, which builds what they need. With `--results DIR` the
-session writes `DIR/<arch>.json` and `DIR/<arch>.md`: GPU, driver, versions, date, every recorded
-figure with its bound, and the number of tests that passed, failed and were skipped.
+session writes `DIR/<arch>.json`: GPU, driver, versions, date, every recorded figure with its
+bound, and the number of tests that passed, failed and were skipped.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import platform
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -89,34 +90,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         "figures": session.config.stash[FIGURES],
     }
     Path(folder).mkdir(parents=True, exist_ok=True)
-    stem = Path(folder) / result["arch"]
-    stem.with_suffix(".json").write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
-    stem.with_suffix(".md").write_text(_markdown(result))
+    path = Path(folder) / f"{result['arch']}.json"
+    path.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
 
 
 def _driver_version() -> str:
-    raw = torch._C._cuda_getDriverVersion()  # 13000 for 13.0
-    return f"{raw // 1000}.{raw % 1000 // 10}"
-
-
-def _markdown(result: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    counts = ", ".join(f"{count} {kind}" for kind, count in result["tests"].items())
-    rows = [
-        f"| {name} | {f['cases']} | {f['worst']:.3g} | {f['bound']:.3g} |"
-        for name, f in sorted(result["figures"].items())
-    ]
-    return "\n".join(
-        [
-            f"# GPU tests on {result['gpu']} ({result['arch']})",
-            "",
-            "Written by `tests/gpu/run.py`; do not edit.",
-            "",
-            f"{result['date']}; driver API {result['driver']}; {versions}. Tests: {counts}.",
-            "",
-            "| figure | cases | worst | bound |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+    if torch.version.hip:
+        return f"HIP {torch.version.hip}"
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    return subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()

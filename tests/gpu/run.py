@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,6 +22,7 @@ import aotbuild
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+CPP_BOUNDS = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-5}
 
 
 def run(*command: str | Path, log: Path | None = None) -> bool:
@@ -73,14 +76,62 @@ def main() -> int:
         "benchmark": run(sys.executable, ROOT / "benchmarks" / "attention.py", "--packs", packs,
                          "--results", options.results),
     }  # fmt: skip
-    path = options.results / f"{arch}.json"
-    record = json.loads(path.read_text()) if path.is_file() else {}
-    log = options.work / "cpp_host.log"
-    record["cpp_host"] = log.read_text().splitlines()[-12:] if log.is_file() else []
-    record["commands"] = results
-    path.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
-    print(results)
+    report(options.results, arch, results, options.work / "cpp_host.log")
     return 0 if all(results.values()) else 1
+
+
+def report(folder: Path, arch: str, passed: dict[str, bool], log: Path) -> None:
+    """Completes the record that the tests left, and writes it out for people."""
+    path = folder / f"{arch}.json"
+    record = json.loads(path.read_text()) if path.is_file() else {"figures": {}}
+    record["commands"] = passed
+    if log.is_file():
+        record["figures"].update(cpp_figures(log.read_text()))
+    path.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+    path.with_suffix(".md").write_text(markdown(record))
+    print(path.with_suffix(".md").read_text(), passed, sep="\n")
+
+
+def cpp_figures(text: str) -> dict[str, dict[str, float]]:
+    """The worst errors that examples/cpp_host printed: lines of `out-error lse-error dtype ...`."""
+    figures: dict[str, dict[str, float]] = {}
+    for out, lse, dtype in re.findall(r"^ +(\S+e\S+) +(\S+e\S+)  (\S+) ", text, re.MULTILINE):
+        for what, value, bound in (("out", out, CPP_BOUNDS[dtype]), ("lse", lse, 1e-5)):
+            figure = figures.setdefault(
+                f"cpp_host {dtype}: {what}", {"worst": 0.0, "bound": bound, "cases": 0}
+            )
+            figure["worst"] = max(figure["worst"], float(value))
+            figure["cases"] += 1
+    return figures
+
+
+def markdown(record: dict[str, Any]) -> str:
+    """The record as a page."""
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    counts = ", ".join(f"{count} {kind}" for kind, count in record["tests"].items())
+    commands = ", ".join(f"{k} {'ok' if ok else 'FAILED'}" for k, ok in record["commands"].items())
+    rows = [
+        f"| {name} | {f['cases']} | {f['worst']:.3g} | {f['bound']:.3g} |"
+        for name, f in sorted(record["figures"].items())
+    ]
+    return "\n".join(
+        [
+            f"# GPU tests on {record['gpu']} ({record['arch']})",
+            "",
+            "Written by `tests/gpu/run.py`; do not edit.",
+            "",
+            f"{record['date']}; driver {record['driver']}; {versions}.",
+            f"Tests: {counts}. Commands: {commands}.",
+            "",
+            "Errors against float64: `out` is ||got - want|| / ||want||, `lse` the largest",
+            "|got - want| / max(1, |want|).",
+            "",
+            "| figure | cases | worst | bound |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
 
 
 if __name__ == "__main__":
