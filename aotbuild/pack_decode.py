@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any
 
-from aotbuild import layout
+from aotbuild import layout, pack_links
 from aotbuild.errors import PackCorruptError, PackVersionError
 from aotbuild.records import (
     ArgType,
@@ -69,7 +69,7 @@ class _Decoder:
             json.loads(meta)
         except ValueError as error:
             raise self._fail(f"meta is not JSON: {error}") from error
-        return Pack(
+        pack = Pack(
             arch=self._string(header[6], "header arch"),
             family=self._string(header[7], "header family"),
             producer=self._string(header[8], "header producer"),
@@ -82,6 +82,9 @@ class _Decoder:
             meta=meta.decode(),
             pack_id=header[5].hex(),
         )
+        for problem in pack_links.problems(pack):
+            raise self._fail(problem)
+        return pack
 
     # ---- header and tables -------------------------------------------------------------------
 
@@ -202,7 +205,6 @@ class _Decoder:
             self._check(1 <= f[9] <= 1024, f"{where}: {f[9]} threads")
             self._check(min(f[10:14]) >= 1, f"{where}: num_ctas or cluster is 0")
             self._check(f[14] <= 3 and not any(f[22]), f"{where}: unknown flags or reserved bytes")
-            self._check(min(f[18], f[19]) >= 1, f"{where}: scratch alignment is 0")
             facts = LaunchFacts(
                 symbol=self._string(f[2], where),
                 arguments=tuple(self._slice(arguments, f[4], f[5], f"{where} arguments")),
@@ -232,10 +234,8 @@ class _Decoder:
         self._check(flags <= 1 and reserved == 0, f"{where}: flags {flags}")
         self._check(divisibility >= 1, f"{where}: divisibility is 0")
         source = self._source(source_kind, dim, source_name, where, tuple(SourceKind))
-        described = source.kind == SourceKind.DESCRIPTOR
-        self._check(described == (kind == ArgType.descriptor), f"{where}: type and source disagree")
         descriptor = None
-        if described:
+        if source.kind is SourceKind.DESCRIPTOR:
             count = len(self._descriptors)
             self._check(0 <= constant < count, f"{where}: descriptor {constant} of {count}")
             descriptor, constant = self._descriptor(constant), 0
@@ -249,6 +249,7 @@ class _Decoder:
         tensor, form, rank, element_type, bits, swizzle, flags, warps = r[:8]
         self._check(form in (1, 2) and 1 <= rank <= 5, f"{where}: form {form}, rank {rank}")
         self._check(flags <= 7 and not any(r[15]), f"{where}: unknown flags or reserved bytes")
+        self._check(1 <= bits <= 64, f"{where}: {bits} bits an element")
         self._check(not any(r[8 + rank : 13]), f"{where}: box has more entries than its rank")
         self._check(all(r[8 : 8 + rank]), f"{where}: box entry is 0")
         return DescriptorRecord(

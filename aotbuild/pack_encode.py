@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from struct import Struct
 
-from aotbuild import layout
+from aotbuild import layout, pack_links
 from aotbuild.errors import PackError
 from aotbuild.records import (
     ArgumentRecord,
@@ -79,6 +79,8 @@ class _Encoder:
         self._tables["meta"] += pack.meta.encode()
         _check_sorted([op.name for op in pack.operators], "operators")
         _check_sorted([image.name for image in pack.images], "images")
+        for problem in pack_links.problems(pack):
+            raise PackError(problem)
         for op in pack.operators:
             self._operator(op)
         for image in pack.images:

@@ -30,7 +30,17 @@ from aotbuild.records import (
     RowRecord,
     TensorRecord,
 )
-from aotbuild.spec import Match, Source, SourceKind, dtype_of, dtype_value, pointer, size, value
+from aotbuild.spec import (
+    Match,
+    Source,
+    SourceKind,
+    dtype_of,
+    dtype_value,
+    pointer,
+    size,
+    stride,
+    value,
+)
 
 HERE = Path(__file__).parent
 _EM_AMDGPU, _GFX942, _GFX950 = 224, 0x54C, 0x54F
@@ -50,6 +60,7 @@ def _arguments() -> tuple[ArgumentRecord, ...]:
         ArgumentRecord("x", ArgType.pointer, pointer("x"), divisibility=16, range32=True),
         ArgumentRecord("x_desc", ArgType.descriptor, Source(SourceKind.DESCRIPTOR), descriptor=box),
         ArgumentRecord("n", ArgType.i32, size("x", 0), divisibility=8),
+        ArgumentRecord("row", ArgType.i64, stride("x", 0), divisibility=8),
         ArgumentRecord("factor", ArgType.fp32, value("factor")),
         ArgumentRecord("flag", ArgType.i1, Source(SourceKind.CONSTANT), constant=1),
         ArgumentRecord("global_scratch", ArgType.pointer, Source(SourceKind.GLOBAL_SCRATCH)),
@@ -81,8 +92,8 @@ def good_pack(flags: int = _GFX942) -> Pack:
         RowRecord((single, 1 << 40, 0, 1), None, "fp32 gives wrong sums here (test)"),
     )
     tensors = (
-        TensorRecord("x", 1, contiguous_last=True),
-        TensorRecord("out", 1, same_dtype_as=0, written=True),
+        TensorRecord("x", 2, contiguous_last=True),
+        TensorRecord("out", 2, same_dtype_as=0, written=True),
         TensorRecord("mask", 1, dtype_value("u8"), optional=True),
     )
     other = OperatorRecord(
@@ -141,6 +152,12 @@ def _wrong_content(pack: Pack) -> bytes:
     return encode(replace(pack, blobs=blobs))
 
 
+def _swap_rows(data: bytes) -> bytes:
+    """Puts the first EQUAL value of the first operator above that of its later rows."""
+    offset, _ = table(data, "values")
+    return reseal(poke(data, offset, (1 << 40).to_bytes(8, "little")))
+
+
 _NONE_STRING = (1 << 30).to_bytes(4, "little")
 _BIG = (1 << 20).to_bytes(4, "little")
 
@@ -178,6 +195,11 @@ def vectors() -> Iterator[tuple[str, bytes]]:
         "raw_size": _poke_table("blobs", 0, 16, (1 << 40).to_bytes(8, "little")),
         "blob_offset": _poke_table("blobs", 1, 0, (1 << 40).to_bytes(8, "little")),
         "descriptor_rank": _poke_table("descriptors", 0, 5, b"\x06"),
+        "descriptor_form": _poke_table("descriptors", 0, 4, b"\x01"),
+        "rank_of_tensor": _poke_table("tensors", 0, 4, b"\x01"),
+        "pointer_from_size": _poke_table("arguments", 2, 4, bytes([ArgType.pointer])),
+        "scratch_align": _poke_table("images", 0, 80, b"\x03"),
+        "row_order": _swap_rows,
     }
     for name, change in changes.items():
         yield f"bad_pack_corrupt_{name}.aotpack", change(good)
