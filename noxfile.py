@@ -39,11 +39,11 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("clang-format", "--dry-run", "-Werror", *_cpp_sources(".cc", ".h", ".hpp"))
     session.run("cmake", "--preset", "dev", silent=True)
-    tidy = ["runtime/src", "tests/cpp"]
-    sources = [name for name in _cpp_sources(".cc") if any(f"/{part}/" in name for part in tidy)]
+    # The runtime alone: a test file costs a minute each, for GoogleTest's headers.
     session.run(
         "python", str(ROOT / "tests" / "in_parallel.py"), JOBS,
-        "clang-tidy", "--quiet", "-p", "build/dev", "--", *sources,
+        "clang-tidy", "--quiet", "-p", "build/dev", "--",
+        *sorted(str(path) for path in (ROOT / "runtime" / "src").glob("*.cc")),
     )  # fmt: skip
 
 

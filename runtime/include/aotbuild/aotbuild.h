@@ -36,19 +36,19 @@ typedef int32_t aotbuild_status;
 enum {
   AOTBUILD_OK = 0,
   AOTBUILD_ERROR_INVALID_ARGUMENT = 1, /* a null, a wrong shape, dtype, stride or device */
-  AOTBUILD_ERROR_UNSUPPORTED = 2,      /* understood, but this device, driver or pack cannot do it */
-  AOTBUILD_ERROR_NO_PACK = 3,          /* no pack for the device's arch on the search path */
-  AOTBUILD_ERROR_NO_IMAGE = 4,         /* packs were found; none holds an image for this call */
-  AOTBUILD_ERROR_PACK_CORRUPT = 5,     /* truncated, damaged or inconsistent */
-  AOTBUILD_ERROR_PACK_VERSION = 6,     /* a format version this runtime does not read */
-  AOTBUILD_ERROR_PACK_ARCH = 7,        /* the pack, or a code object in it, is for another arch */
-  AOTBUILD_ERROR_CONTRACT = 8,         /* pack and runtime disagree about an operator's parameters */
-  AOTBUILD_ERROR_NO_DRIVER = 9,        /* libcuda / libamdhip64 absent or too old */
-  AOTBUILD_ERROR_DRIVER = 10,          /* the driver reported an error; the message carries its code */
-  AOTBUILD_ERROR_IO = 11,              /* a file could not be opened, read or mapped */
-  AOTBUILD_ERROR_OUT_OF_MEMORY = 12,   /* host memory */
-  AOTBUILD_ERROR_WORKSPACE = 13,       /* the workspace is missing, too small or misaligned */
-  AOTBUILD_ERROR_INTERNAL = 14         /* a defect of aotbuild; please report the message */
+  AOTBUILD_ERROR_UNSUPPORTED = 2,  /* understood, but this device, driver or pack cannot do it */
+  AOTBUILD_ERROR_NO_PACK = 3,      /* no pack for the device's arch on the search path */
+  AOTBUILD_ERROR_NO_IMAGE = 4,     /* packs were found; none holds an image for this call */
+  AOTBUILD_ERROR_PACK_CORRUPT = 5, /* truncated, damaged or inconsistent */
+  AOTBUILD_ERROR_PACK_VERSION = 6, /* a format version this runtime does not read */
+  AOTBUILD_ERROR_PACK_ARCH = 7,    /* the pack, or a code object in it, is for another arch */
+  AOTBUILD_ERROR_CONTRACT = 8,     /* pack and runtime disagree about an operator's parameters */
+  AOTBUILD_ERROR_NO_DRIVER = 9,    /* libcuda / libamdhip64 absent or too old */
+  AOTBUILD_ERROR_DRIVER = 10,      /* the driver reported an error; the message carries its code */
+  AOTBUILD_ERROR_IO = 11,          /* a file could not be opened, read or mapped */
+  AOTBUILD_ERROR_OUT_OF_MEMORY = 12, /* host memory */
+  AOTBUILD_ERROR_WORKSPACE = 13,     /* the workspace is missing, too small or misaligned */
+  AOTBUILD_ERROR_INTERNAL = 14       /* a defect of aotbuild; please report the message */
 };
 
 /* Version of the library, "0.1.0". Never null. */
@@ -158,8 +158,8 @@ typedef struct aotbuild_launch_args {
 /* What a call would run. Strings live as long as the library. */
 typedef struct aotbuild_launch_info {
   size_t struct_size;
-  const char* pack;  /* path of the pack */
-  const char* image; /* name of the image; "" when there is nothing to compute */
+  const char* pack;        /* path of the pack */
+  const char* image;       /* name of the image; "" when there is nothing to compute */
   uint64_t workspace_size; /* bytes, aligned to workspace_align */
   uint64_t workspace_align;
   uint32_t grid[3];
@@ -220,8 +220,8 @@ typedef struct aotbuild_attention_forward_args {
   size_t workspace_size;
 } aotbuild_attention_forward_args;
 
-AOTBUILD_API aotbuild_status aotbuild_attention_forward(
-    aotbuild_library* library, const aotbuild_attention_forward_args* args);
+AOTBUILD_API aotbuild_status
+aotbuild_attention_forward(aotbuild_library* library, const aotbuild_attention_forward_args* args);
 AOTBUILD_API aotbuild_status aotbuild_attention_forward_query(
     aotbuild_library* library, const aotbuild_attention_forward_args* args,
     aotbuild_launch_info* info);
