@@ -38,7 +38,11 @@ def attention_forward(
             values = v[b, h // (heads_q // heads_k)].astype(np.float64)  # (Sk, D)
             for i in range(seqlen_q):
                 first = 0 if window_left is None else max(0, i + shift - window_left)
-                stop = seqlen_k if window_right is None else min(seqlen_k, i + shift + window_right + 1)
+                stop = (
+                    seqlen_k
+                    if window_right is None
+                    else min(seqlen_k, i + shift + window_right + 1)
+                )
                 if first >= stop:
                     continue
                 s = scale * (keys[first:stop] @ q[b, h, i].astype(np.float64))  # (visible keys,)

@@ -12,7 +12,7 @@ import pytest
 # Triton decides when it is imported whether its own library (tl.max ...) is interpreted. The
 # variable does not stay: compilers that other tests start must not inherit it.
 os.environ["TRITON_INTERPRET"] = "1"
-import triton  # noqa: E402, F401
+import triton  # noqa: F401
 
 del os.environ["TRITON_INTERPRET"]
 sys.path.insert(0, str(Path(__file__).parent))  # for `import harness`

@@ -43,9 +43,7 @@ def number(source: Source, call: Call) -> int | float:
     raise NotImplementedError(f"the harness does not know sources of kind {source.kind.name}")
 
 
-def launch(
-    kernels: Path, operator: Operator, call: Call, key: Key, config: Config
-) -> None:
+def launch(kernels: Path, operator: Operator, call: Call, key: Key, config: Config) -> None:
     """Runs `operator` of the family in the folder `kernels`, in the interpreter."""
     kernel = load_kernel(kernels, operator.kernel)
     arguments: dict[str, Any] = {}

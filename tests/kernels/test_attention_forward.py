@@ -305,7 +305,7 @@ def test_keys_expanded_over_batch_and_heads() -> None:
 
 
 def test_offsets_beyond_32_bits() -> None:
-    """Strides so large that batch, head and row offsets need 64 bits; the memory stays untouched."""
+    """Strides so large that batch, head and row offsets need 64 bits; memory stays untouched."""
     case = Case(batch=2, heads_q=2, heads_k=2, seqlen_q=3, seqlen_k=3, right=0)
     tensors = make_tensors(case)
     step = 2**30 + 64

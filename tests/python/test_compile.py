@@ -21,7 +21,8 @@ from aotbuild.target import ARCHES, Arch
 
 CONTRACT = Path(__file__).parent.parent / "families" / "contract"
 SM_90 = next(arch for arch in ARCHES if arch.name == "sm_90")
-OPTIONS = '    candidates=_one,\n    options={"num_wraps": 4},\n'
+END = "    candidates=_one,\n)"
+OPTIONS = '    candidates=_one,\n    options={"num_wraps": 4},\n)'
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,7 +62,7 @@ def broken(folder: Path, file: str, old: str, new: str) -> Path:
         ("kernel.py", "def scalars(", "def scalar(", SpecError, "no kernel 'scalars'"),
         ("kernel.py", "double, pair,", "pair, double,", SpecError, "its description declares"),
         ("spec.py", '"small", "i8"', '"tiny", "i8"', SpecError, "its description declares"),
-        ("spec.py", "    candidates=_one,\n)\n\nCOPY", OPTIONS + ")\n\nCOPY", SpecError, "num_wraps"),
+        ("spec.py", f"{END}\n\nCOPY", f"{OPTIONS}\n\nCOPY", SpecError, "num_wraps"),
     ],
 )  # fmt: skip
 def test_failure_names_the_variant_and_the_cause(
