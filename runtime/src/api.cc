@@ -53,7 +53,8 @@ aotbuild_status guarded(const Body& body) noexcept {
   }
 }
 
-void require(const void* pointer, const char* name) {
+template <class T>
+void require(const T* pointer, const char* name) {
   if (pointer == nullptr) {
     throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT, std::string(name) + " is null");
   }
@@ -82,15 +83,18 @@ void check_options(const aotbuild_open_options& options) {
     }
   }
   if (options.paths_only != 0 && options.paths_only != 1) {
-    throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT,
-                "options->paths_only is " + std::to_string(options.paths_only) +
-                    "; expected 0 or 1");
+    throw Error(
+        AOTBUILD_ERROR_INVALID_ARGUMENT,
+        "options->paths_only is " + std::to_string(options.paths_only) + "; expected 0 or 1");
   }
 }
 
+[[noreturn]] void fail_argument(size_t index, const std::string& what) {
+  throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT, "args->args[" + std::to_string(index) + "]" + what);
+}
+
 void add_argument(Call* call, const aotbuild_arg& arg, size_t index) {
-  const std::string place = "args->args[" + std::to_string(index) + "]";
-  require(arg.name, (place + ".name").c_str());
+  if (arg.name == nullptr) fail_argument(index, ".name is null");
   switch (arg.kind) {
     case AOTBUILD_ARG_TENSOR:
       return call->add(arg.name, arg.value.tensor);
@@ -99,9 +103,8 @@ void add_argument(Call* call, const aotbuild_arg& arg, size_t index) {
     case AOTBUILD_ARG_REAL:
       return call->add(arg.name, arg.value.real);
     default:
-      throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT,
-                  place + " (" + arg.name + ") has kind " + std::to_string(arg.kind) +
-                      "; expected AOTBUILD_ARG_TENSOR, _INTEGER or _REAL");
+      fail_argument(index, " (" + std::string(arg.name) + ") has kind " + std::to_string(arg.kind) +
+                               "; expected AOTBUILD_ARG_TENSOR, _INTEGER or _REAL");
   }
 }
 
@@ -206,9 +209,9 @@ aotbuild_status aotbuild_device_arch(int32_t device_type, int32_t device_id, cha
     require(arch, "arch");
     const std::string name = Driver::of(device_type).device(device_id).arch;
     if (name.size() >= size) {
-      throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT,
-                  "size is " + std::to_string(size) + "; the arch " + quoted(name) + " takes " +
-                      std::to_string(name.size() + 1));
+      throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT, "size is " + std::to_string(size) +
+                                                       "; the arch " + quoted(name) + " takes " +
+                                                       std::to_string(name.size() + 1));
     }
     std::memcpy(arch, name.c_str(), name.size() + 1);
   });

@@ -39,8 +39,7 @@ uint64_t narrow(const Pack& pack, const format::Argument& argument, int64_t valu
 
 int64_t integer_of(const format::Argument& argument, const Pack& pack, const Call& call) {
   if (argument.source_kind == SourceKind::kConstant) return argument.constant;
-  return call.integer(argument.source_kind, pack.string(argument.source_name),
-                      argument.source_dim);
+  return call.integer(argument.source_kind, pack.string(argument.source_name), argument.source_dim);
 }
 
 double real_of(const format::Argument& argument, const Pack& pack, const Call& call) {
@@ -54,8 +53,8 @@ double real_of(const format::Argument& argument, const Pack& pack, const Call& c
 uint64_t small_float(const format::Argument& argument, const Pack& pack, double value,
                      int exponent_bits, int mantissa_bits, const char* type) {
   const uint16_t bits = round_to_small_float(value, exponent_bits, mantissa_bits);
-  const uint16_t infinity = round_to_small_float(std::numeric_limits<double>::infinity(),
-                                                 exponent_bits, mantissa_bits);
+  const uint16_t infinity =
+      round_to_small_float(std::numeric_limits<double>::infinity(), exponent_bits, mantissa_bits);
   if (std::isfinite(value) && (bits & 0x7FFFU) >= infinity) {
     throw_range(pack, argument, std::to_string(value), type);
   }
@@ -121,10 +120,10 @@ Arguments::Arguments(const Pack& pack, const format::Image& image, const Call& c
                      const Scratch& scratch, Driver& driver) {
   const Span<format::Argument> declared = pack.arguments(image);
   if (declared.size() > kMaxArguments) {
-    throw Error(AOTBUILD_ERROR_UNSUPPORTED,
-                "image " + std::string(pack.string(image.name)) + " takes " +
-                    std::to_string(declared.size()) + " arguments; this runtime passes at most " +
-                    std::to_string(kMaxArguments));
+    throw Error(AOTBUILD_ERROR_UNSUPPORTED, "image " + std::string(pack.string(image.name)) +
+                                                " takes " + std::to_string(declared.size()) +
+                                                " arguments; this runtime passes at most " +
+                                                std::to_string(kMaxArguments));
   }
   for (size_t i = 0; i < declared.size(); ++i) {
     const format::Argument& argument = declared[i];
@@ -152,15 +151,14 @@ void* Arguments::add_descriptor(const Pack& pack, const format::Argument& argume
                 "an image takes more than " + std::to_string(kMaxDescriptors) +
                     " tensor descriptors, the most that this runtime passes");
   }
-  const format::Descriptor& descriptor =
-      pack.descriptors()[static_cast<size_t>(argument.constant)];
+  const format::Descriptor& descriptor = pack.descriptors()[static_cast<size_t>(argument.constant)];
   const std::string_view name = pack.string(descriptor.tensor);
   const aotbuild_tensor* tensor = call.tensor(name);
   if (tensor == nullptr || tensor->ndim != descriptor.rank) {
-    throw Error(AOTBUILD_ERROR_CONTRACT,
-                "kernel parameter " + quoted(pack.string(argument.name)) +
-                    " describes a tensor " + quoted(name) + " of rank " +
-                    std::to_string(descriptor.rank) + ", which the call does not pass");
+    throw Error(AOTBUILD_ERROR_CONTRACT, "kernel parameter " + quoted(pack.string(argument.name)) +
+                                             " describes a tensor " + quoted(name) + " of rank " +
+                                             std::to_string(descriptor.rank) +
+                                             ", which the call does not pass");
   }
   void* bytes = descriptors_[descriptor_count_++];
   driver.encode(descriptor, *tensor, bytes);

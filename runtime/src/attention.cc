@@ -55,8 +55,7 @@ void check_sizes(const char* name, const aotbuild_tensor* tensor, int rank) {
 void check_dtype(const char* name, const aotbuild_tensor& tensor, int64_t expected) {
   if (dtype_of(tensor) == expected && tensor.dtype.lanes == 1) return;
   fail(std::string(name) + " has dtype " + dtype_text(dtype_of(tensor)) + " with " +
-       std::to_string(tensor.dtype.lanes) + " lanes, expected " + dtype_text(expected) +
-       " with 1");
+       std::to_string(tensor.dtype.lanes) + " lanes, expected " + dtype_text(expected) + " with 1");
 }
 
 // `expected` is in the words of the header; `fits` says whether the shape is that.
@@ -69,12 +68,12 @@ void check_shape(const char* name, const aotbuild_tensor& tensor, bool fits, con
 
 // Elements of a result must not lie on each other: it would depend on which is written last.
 void check_written(const char* name, const aotbuild_tensor& tensor) {
-  const int64_t* end = tensor.shape + tensor.ndim;
-  if (std::find(tensor.shape, end, 0) != end) return;  // an empty tensor has strides of 0
+  if (extent_of(tensor) == 0) return;  // an empty tensor has strides of 0
   for (int i = 0; i < tensor.ndim; ++i) {
     if (tensor.shape[i] > 1 && stride_of(tensor, i) == 0) {
-      fail(std::string(name) + " has stride 0 in dimension " + std::to_string(i) +
-           " of size " + std::to_string(tensor.shape[i]) + "; it is written, so every element "
+      fail(std::string(name) + " has stride 0 in dimension " + std::to_string(i) + " of size " +
+           std::to_string(tensor.shape[i]) +
+           "; it is written, so every element "
            "needs its own place");
     }
   }
@@ -100,12 +99,12 @@ void check_tensors(const aotbuild_attention_forward_args& args) {
     fail("q has shape " + shape_text(q) + "; the head dimension must be 1 to " +
          std::to_string(kMaxHeadDim));
   }
-  check_shape("k", *args.k, shape_k[0] == shape_q[0] && shape_k[3] == shape_q[3],
-              "(B, Hk, Sk, D)", q);
+  check_shape("k", *args.k, shape_k[0] == shape_q[0] && shape_k[3] == shape_q[3], "(B, Hk, Sk, D)",
+              q);
   check_shape("v", *args.v, std::equal(shape_k, shape_k + 4, args.v->shape),
               ("that of k, " + shape_text(*args.k) + ",").c_str(), q);
-  check_shape("out", *args.out, std::equal(shape_q, shape_q + 4, args.out->shape),
-              "(B, Hq, Sq, D)", q);
+  check_shape("out", *args.out, std::equal(shape_q, shape_q + 4, args.out->shape), "(B, Hq, Sq, D)",
+              q);
   if (shape_q[1] != 0 && (shape_k[1] == 0 || shape_q[1] % shape_k[1] != 0)) {
     fail("q has " + std::to_string(shape_q[1]) + " heads and k " + std::to_string(shape_k[1]) +
          "; those of q must be a multiple of those of k");
@@ -114,8 +113,8 @@ void check_tensors(const aotbuild_attention_forward_args& args) {
   if (args.lse == nullptr) return;
   check_sizes("lse", args.lse, 3);
   check_dtype("lse", *args.lse, kFloat32);
-  check_shape("lse", *args.lse, std::equal(shape_q, shape_q + 3, args.lse->shape),
-              "(B, Hq, Sq)", q);
+  check_shape("lse", *args.lse, std::equal(shape_q, shape_q + 3, args.lse->shape), "(B, Hq, Sq)",
+              q);
   check_written("lse", *args.lse);
 }
 
@@ -198,8 +197,7 @@ void attention_forward(aotbuild_library& library, const aotbuild_attention_forwa
   with_request(args, [&](const LaunchRequest& request) { launch(library, request); });
 }
 
-void attention_forward_query(aotbuild_library& library,
-                             const aotbuild_attention_forward_args& args,
+void attention_forward_query(aotbuild_library& library, const aotbuild_attention_forward_args& args,
                              aotbuild_launch_info* info) {
   info->pack = "";
   info->image = "";

@@ -6,8 +6,7 @@
 namespace aotbuild {
 
 void attention_forward(aotbuild_library& library, const aotbuild_attention_forward_args& args);
-void attention_forward_query(aotbuild_library& library,
-                             const aotbuild_attention_forward_args& args,
+void attention_forward_query(aotbuild_library& library, const aotbuild_attention_forward_args& args,
                              aotbuild_launch_info* info);
 
 // The window of a call as kernels take it: query i sees key j when low <= j - i <= high.

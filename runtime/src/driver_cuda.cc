@@ -36,7 +36,7 @@ class CudaApi : public cuda::Api {
                       "(NVIDIA Container Toolkit)");
     }
     find_version(library);
-#define AOTBUILD_CUDA_FIND(name, symbol, parameters) find(library, #symbol, &name);
+#define AOTBUILD_CUDA_FIND(name, symbol, parameters) find(library, #symbol, &(name));
     AOTBUILD_CUDA_FUNCTIONS(AOTBUILD_CUDA_FIND)
 #undef AOTBUILD_CUDA_FIND
   }
@@ -73,9 +73,9 @@ class CudaApi : public cuda::Api {
   void find(const DynamicLibrary& library, const char* symbol, F** function) {
     library.find(symbol, function);
     if (*function == nullptr) {
-      throw Error(AOTBUILD_ERROR_NO_DRIVER,
-                  std::string("libcuda.so.1 (CUDA ") + version_text(version_) +
-                      ") has no function " + symbol + ". Update the NVIDIA driver");
+      throw Error(AOTBUILD_ERROR_NO_DRIVER, std::string("libcuda.so.1 (CUDA ") +
+                                                version_text(version_) + ") has no function " +
+                                                symbol + ". Update the NVIDIA driver");
     }
   }
 
@@ -130,8 +130,8 @@ class CudaDriver final : public Driver {
   void unload(int32_t id, Kernel kernel) noexcept override;
   size_t encode(const format::Descriptor& descriptor, const aotbuild_tensor& tensor,
                 void* bytes) override;
-  void launch(int32_t id, aotbuild_stream stream, const Kernel& kernel,
-              const LaunchConfig& config, void** arguments) override;
+  void launch(int32_t id, aotbuild_stream stream, const Kernel& kernel, const LaunchConfig& config,
+              void** arguments) override;
 
  private:
   struct DeviceSlot {
@@ -163,9 +163,9 @@ CudaDriver::CudaDriver() {
 
 CudaDriver::DeviceSlot& CudaDriver::slot(int32_t id) {
   if (id < 0 || id >= device_count_) {
-    throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT,
-                "there is no CUDA device " + std::to_string(id) + ": the driver shows " +
-                    std::to_string(device_count_));
+    throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT, "there is no CUDA device " + std::to_string(id) +
+                                                     ": the driver shows " +
+                                                     std::to_string(device_count_));
   }
   return slots_[id];
 }
@@ -180,8 +180,7 @@ int32_t CudaDriver::ordinal(cuda::Device handle) const {
 int CudaDriver::attribute(int32_t id, cuda::DeviceAttribute attribute) {
   int value = 0;
   api_.check(api_.device_get_attribute(&value, attribute, slot(id).handle), "cuDeviceGetAttribute",
-             "reading attribute " + std::to_string(attribute) + " of device " +
-                 std::to_string(id));
+             "reading attribute " + std::to_string(attribute) + " of device " + std::to_string(id));
   return value;
 }
 
@@ -190,8 +189,8 @@ DeviceInfo CudaDriver::device(int32_t id) {
   info.arch = "sm_" + std::to_string(attribute(id, cuda::kComputeCapabilityMajor) * 10 +
                                      attribute(id, cuda::kComputeCapabilityMinor));
   info.multiprocessors = static_cast<uint32_t>(attribute(id, cuda::kMultiprocessorCount));
-  info.max_shared = static_cast<uint32_t>(std::max(
-      attribute(id, cuda::kMaxSharedPerBlockOptin), attribute(id, cuda::kMaxSharedPerBlock)));
+  info.max_shared = static_cast<uint32_t>(std::max(attribute(id, cuda::kMaxSharedPerBlockOptin),
+                                                   attribute(id, cuda::kMaxSharedPerBlock)));
   info.cooperative = attribute(id, cuda::kCooperativeLaunch) != 0;
   return info;
 }
@@ -249,9 +248,8 @@ Kernel CudaDriver::load(int32_t id, const void* code, size_t /*size*/, const std
   const CurrentContext scope = enter(id, nullptr);
   const RelaxedCapture relaxed(api_);
   cuda::Library library = nullptr;
-  api_.check(
-      api_.library_load_data(&library, code, nullptr, nullptr, 0, nullptr, nullptr, 0),
-      "cuLibraryLoadData", doing);
+  api_.check(api_.library_load_data(&library, code, nullptr, nullptr, 0, nullptr, nullptr, 0),
+             "cuLibraryLoadData", doing);
   try {
     cuda::Kernel kernel = nullptr;
     api_.check(api_.library_get_kernel(&kernel, library, symbol.c_str()), "cuLibraryGetKernel",
@@ -323,16 +321,15 @@ size_t CudaDriver::encode(const format::Descriptor& descriptor, const aotbuild_t
   const uint32_t element_strides[cuda::kMaxTensorMapRank] = {1, 1, 1, 1, 1};
   const bool nan_fill = (descriptor.flags & format::kNanFill) != 0;
   auto* map = static_cast<cuda::TensorMap*>(bytes);
-  api_.check(
-      api_.tensor_map_encode_tiled(
-          map, map_type(descriptor), descriptor.rank,
-          reinterpret_cast<void*>(static_cast<uintptr_t>(address_of(tensor))), shape.sizes,
-          shape.strides, shape.box, element_strides, cuda::kInterleaveNone, descriptor.swizzle,
-          cuda::kPromotion128B, nan_fill ? cuda::kFillNan : cuda::kFillZero),
-      "cuTensorMapEncodeTiled", "describing a tensor");
+  api_.check(api_.tensor_map_encode_tiled(
+                 map, map_type(descriptor), descriptor.rank,
+                 static_cast<char*>(tensor.data) + tensor.byte_offset, shape.sizes, shape.strides,
+                 shape.box, element_strides, cuda::kInterleaveNone, descriptor.swizzle,
+                 cuda::kPromotion128B, nan_fill ? cuda::kFillNan : cuda::kFillZero),
+             "cuTensorMapEncodeTiled", "describing a tensor");
   // Drivers up to 13.1 set a bit that is wrong for tensors that span less than 128 KiB.
   constexpr int kLastDriverWithSmallSpanBit = 13010;
-  constexpr uint64_t kSmallSpan = 128 * 1024;
+  constexpr uint64_t kSmallSpan = uint64_t{128} * 1024;
   if (api_.version() <= kLastDriverWithSmallSpanBit && shape.span < kSmallSpan) {
     map->opaque[1] &= ~(uint64_t{1} << 21);
   }
@@ -362,10 +359,10 @@ void CudaDriver::launch(int32_t id, aotbuild_stream stream, const Kernel& kernel
                         const LaunchConfig& config, void** arguments) {
   const CurrentContext scope = enter(id, stream);
   if (config.cluster[0] * config.cluster[1] * config.cluster[2] > kPortableClusterSize) {
-    api_.check(api_.kernel_set_attribute(cuda::kNonPortableClusterSizeAllowed, 1,
-                                         static_cast<cuda::Kernel>(kernel.function),
-                                         slot(id).handle),
-               "cuKernelSetAttribute", "allowing a cluster of more than 8 blocks");
+    api_.check(
+        api_.kernel_set_attribute(cuda::kNonPortableClusterSizeAllowed, 1,
+                                  static_cast<cuda::Kernel>(kernel.function), slot(id).handle),
+        "cuKernelSetAttribute", "allowing a cluster of more than 8 blocks");
   }
   cuda::LaunchAttribute attributes[4] = {};
   const unsigned count = launch_attributes(config, attributes);
@@ -380,8 +377,8 @@ void CudaDriver::launch(int32_t id, aotbuild_stream stream, const Kernel& kernel
                                      count == 0 ? nullptr : attributes,
                                      count};
   // The driver takes a context-free kernel in place of a function.
-  api_.check(api_.launch_kernel_ex(&native, static_cast<cuda::Function>(kernel.function),
-                                   arguments, nullptr),
+  api_.check(api_.launch_kernel_ex(&native, static_cast<cuda::Function>(kernel.function), arguments,
+                                   nullptr),
              "cuLaunchKernelEx", "launching");
 }
 

@@ -10,8 +10,8 @@
 namespace aotbuild {
 namespace {
 
-constexpr const char* kLibraryNames[] = {"libamdhip64.so.7", "libamdhip64.so.6",
-                                         "libamdhip64.so.5", "libamdhip64.so"};
+constexpr const char* kLibraryNames[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
+                                         "libamdhip64.so"};
 
 // Calls of the driver, checked.
 class HipApi : public hip::Api {
@@ -25,13 +25,13 @@ class HipApi : public hip::Api {
                       "\nInstall the ROCm runtime (package hip-runtime-amd), or add its lib "
                       "directory to the loader's path (LD_LIBRARY_PATH)");
     }
-#define AOTBUILD_HIP_FIND(name, symbol, result, parameters) library.find(#symbol, &name);
+#define AOTBUILD_HIP_FIND(name, symbol, result, parameters) library.find(#symbol, &(name));
     AOTBUILD_HIP_PROPERTIES(AOTBUILD_HIP_FIND)
     AOTBUILD_HIP_OPTIONAL_FUNCTIONS(AOTBUILD_HIP_FIND)
 #undef AOTBUILD_HIP_FIND
 #define AOTBUILD_HIP_FIND(name, symbol, result, parameters) \
-  library.find(#symbol, &name);                             \
-  if (name == nullptr) throw_missing(library, #symbol);
+  library.find(#symbol, &(name));                           \
+  if ((name) == nullptr) throw_missing(library, #symbol);
     AOTBUILD_HIP_FUNCTIONS(AOTBUILD_HIP_FIND)
 #undef AOTBUILD_HIP_FIND
     if (get_device_properties_r0600 == nullptr && get_device_properties == nullptr) {
@@ -115,8 +115,8 @@ class HipDriver final : public Driver {
                 void* bytes) override {
     return encode_tdm(descriptor, tensor, bytes);
   }
-  void launch(int32_t id, aotbuild_stream stream, const Kernel& kernel,
-              const LaunchConfig& config, void** arguments) override;
+  void launch(int32_t id, aotbuild_stream stream, const Kernel& kernel, const LaunchConfig& config,
+              void** arguments) override;
 
  private:
   void check_device(int32_t id) const;
@@ -133,17 +133,16 @@ class HipDriver final : public Driver {
 
 void HipDriver::check_device(int32_t id) const {
   if (id < 0 || id >= device_count_) {
-    throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT,
-                "there is no ROCm device " + std::to_string(id) + ": HIP shows " +
-                    std::to_string(device_count_));
+    throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT, "there is no ROCm device " + std::to_string(id) +
+                                                     ": HIP shows " +
+                                                     std::to_string(device_count_));
   }
 }
 
 int HipDriver::attribute(int32_t id, hip::DeviceAttribute attribute) const {
   int value = 0;
   api_.check(api_.device_get_attribute(&value, attribute, id), "hipDeviceGetAttribute",
-             "reading attribute " + std::to_string(attribute) + " of device " +
-                 std::to_string(id));
+             "reading attribute " + std::to_string(attribute) + " of device " + std::to_string(id));
   return value;
 }
 

@@ -47,11 +47,10 @@ void check_contract(const LaunchRequest& request, const Pack& pack, const format
 void check_vendor(const Pack& pack, int32_t device_type) {
   const auto wanted = device_type == kDeviceCuda ? format::Vendor::kCuda : format::Vendor::kHip;
   if (pack.vendor() == wanted) return;
-  throw Error(AOTBUILD_ERROR_PACK_ARCH, pack.path() + " is for " +
-                                            (wanted == format::Vendor::kCuda ? "HIP" : "CUDA") +
-                                            " devices, but the tensors are on a " +
-                                            (wanted == format::Vendor::kCuda ? "CUDA" : "ROCm") +
-                                            " device");
+  throw Error(AOTBUILD_ERROR_PACK_ARCH,
+              pack.path() + " is for " + (wanted == format::Vendor::kCuda ? "HIP" : "CUDA") +
+                  " devices, but the tensors are on a " +
+                  (wanted == format::Vendor::kCuda ? "CUDA" : "ROCm") + " device");
 }
 
 [[noreturn]] void throw_no_image(const LaunchRequest& request, const std::string& arch,
@@ -131,8 +130,8 @@ Plan plan_launch(aotbuild_library& library, const LaunchRequest& request) {
 }
 
 [[noreturn]] void throw_too_large(const Plan& plan, const char* what) {
-  throw Error(AOTBUILD_ERROR_UNSUPPORTED,
-              image_text(plan) + " needs " + what + " beyond what can be addressed. Split the call");
+  throw Error(AOTBUILD_ERROR_UNSUPPORTED, image_text(plan) + " needs " + what +
+                                              " beyond what can be addressed. Split the call");
 }
 
 LaunchConfig launch_config(const Plan& plan) {
@@ -230,6 +229,8 @@ void query(aotbuild_library& library, const LaunchRequest& request, aotbuild_lau
   if (plan.grid.empty()) return;
   const LaunchConfig config = launch_config(plan);
   const WorkspaceLayout layout = workspace_layout(plan);
+  // What launch() would refuse is refused here, too.
+  static_cast<void>(Arguments(plan.pack, plan.image, request.call, Scratch(), plan.device.driver));
   info->image = plan.pack.string(plan.image.name).data();
   info->workspace_size = layout.size;
   info->workspace_align = layout.align;

@@ -44,9 +44,9 @@ std::unique_ptr<const Pack> open_pack(const std::string& path, const std::string
   std::unique_ptr<const Pack> pack = Pack::open(path);
   if (pack->arch() != arch || pack->family() != family) {
     const std::string inside = std::string(pack->arch()) + "/" + std::string(pack->family());
-    throw Error(AOTBUILD_ERROR_PACK_ARCH,
-                path + " holds " + inside + "; its place says " + arch + "/" + family +
-                    ". Move it to <directory>/" + inside + std::string(kPackSuffix));
+    throw Error(AOTBUILD_ERROR_PACK_ARCH, path + " holds " + inside + "; its place says " + arch +
+                                              "/" + family + ". Move it to <directory>/" + inside +
+                                              std::string(kPackSuffix));
   }
   return pack;
 }
@@ -56,7 +56,8 @@ ImageSlot* slots_of(DevicePack& pack) {
   const std::lock_guard<std::mutex> lock(pack.mutex);
   ImageSlot* slots = pack.slots.load(std::memory_order_relaxed);
   if (slots == nullptr) {
-    slots = new ImageSlot[pack.candidate.pack().images().size()];
+    pack.slot_count = pack.candidate.pack().images().size();
+    slots = new ImageSlot[pack.slot_count];
     pack.slots.store(slots, std::memory_order_release);
   }
   return slots;
@@ -65,8 +66,7 @@ ImageSlot* slots_of(DevicePack& pack) {
 void unload_all(DeviceState& device, DevicePack& pack) {
   ImageSlot* slots = pack.slots.load(std::memory_order_acquire);
   if (slots == nullptr) return;
-  const size_t count = pack.candidate.pack().images().size();
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < pack.slot_count; ++i) {
     if (slots[i].loaded.load(std::memory_order_acquire)) {
       device.driver.unload(device.id, slots[i].kernel);
     }
@@ -164,9 +164,9 @@ aotbuild_library::~aotbuild_library() {
 DeviceState& aotbuild_library::device(int32_t type, int32_t id) {
   aotbuild::Driver& driver = aotbuild::Driver::of(type);
   if (id < 0 || id >= kMaxDevices) {
-    throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT,
-                "device number " + std::to_string(id) + " is not in 0.." +
-                    std::to_string(kMaxDevices - 1));
+    throw Error(
+        AOTBUILD_ERROR_INVALID_ARGUMENT,
+        "device number " + std::to_string(id) + " is not in 0.." + std::to_string(kMaxDevices - 1));
   }
   auto& place = type == aotbuild::kDeviceCuda ? cuda_[id] : rocm_[id];
   if (DeviceState* state = place.load(std::memory_order_acquire)) return *state;

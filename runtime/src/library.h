@@ -62,7 +62,8 @@ struct DevicePack {
 
   Candidate& candidate;
   std::mutex mutex;
-  std::atomic<ImageSlot*> slots{nullptr};  // one per image of the pack, once one is needed
+  size_t slot_count = 0;                   // one per image of the pack; set before
+  std::atomic<ImageSlot*> slots{nullptr};  // these are, when an image is first needed
 };
 
 struct DeviceFamily {
@@ -111,7 +112,7 @@ struct aotbuild_library {
   [[noreturn]] void throw_no_pack(const std::string& arch, std::string_view family) const;
 
   const std::vector<aotbuild::SearchEntry> path_;
-  std::mutex mutex_;  // held to make a device's state or to look for packs
+  std::mutex mutex_;                        // held to make a device's state or to look for packs
   aotbuild::FamilyPacks* packs_ = nullptr;  // guarded by mutex_
   std::atomic<aotbuild::DeviceState*> cuda_[kMaxDevices] = {};
   std::atomic<aotbuild::DeviceState*> rocm_[kMaxDevices] = {};

@@ -134,10 +134,17 @@ std::vector<uint8_t> Pack::inflate(const format::Image& image) const {
                                 std::to_string(expected));
     }
   };
-  // Both return huge numbers when the frame is none or declares no size.
+  const auto check_zstd = [&context](size_t result) {
+    if (ZSTD_isError(result) != 0) {
+      fail_corrupt(context, std::string("zstd: ") + ZSTD_getErrorName(result));
+    }
+    return result;
+  };
+  const size_t length = check_zstd(ZSTD_findFrameCompressedSize(frame, blob.size));
+  check("length of the zstd frame", length, blob.size);
+  // A frame that declares no size gives a huge number here.
   check("content size of the zstd frame", ZSTD_getFrameContentSize(frame, blob.size),
         blob.raw_size);
-  check("length of the zstd frame", ZSTD_findFrameCompressedSize(frame, blob.size), blob.size);
   std::vector<uint8_t> code;
   try {
     code.resize(blob.raw_size);
@@ -145,10 +152,7 @@ std::vector<uint8_t> Pack::inflate(const format::Image& image) const {
     throw Error(AOTBUILD_ERROR_OUT_OF_MEMORY, context + ": no memory for the code object, " +
                                                   std::to_string(blob.raw_size) + " bytes");
   }
-  const size_t written = ZSTD_decompress(code.data(), code.size(), frame, blob.size);
-  if (ZSTD_isError(written) != 0) {
-    fail_corrupt(context, std::string("zstd: ") + ZSTD_getErrorName(written));
-  }
+  const size_t written = check_zstd(ZSTD_decompress(code.data(), code.size(), frame, blob.size));
   check("decompressed size", written, blob.raw_size);
   const Digest digest = sha256(code.data(), code.size());
   if (std::memcmp(digest.data(), blob.sha256, digest.size()) != 0) {

@@ -243,6 +243,12 @@ void Record::text(const char* field, uint32_t offset) const {
   }
 }
 
+void Record::number(const char* field, uint64_t seen, uint64_t size) const {
+  if (seen >= size) {
+    fail(field, std::to_string(seen), "below " + std::to_string(size));
+  }
+}
+
 void Record::part(const char* field, uint64_t first, uint64_t count, uint64_t size) const {
   if (first > size || count > size - first) {
     fail(field, std::to_string(count) + " from " + std::to_string(first),

@@ -61,6 +61,8 @@ class Record {
   // An offset into the string pool that names a string; all strings but some may be empty.
   void text(const char* field, uint32_t offset) const;
   void text_or_empty(const char* field, uint32_t offset) const;
+  // A number of a record in a table of `size` records.
+  void number(const char* field, uint64_t seen, uint64_t size) const;
   // `count` records from `first` lie in a table of `size` records.
   void part(const char* field, uint64_t first, uint64_t count, uint64_t size) const;
   // A table is strictly ascending: `before` < `name`.

@@ -74,7 +74,7 @@ void OperatorCheck::check_tensors() const {
     const format::Tensor& tensor = tensors_[i];
     if (tensor.same_dtype_as != format::kNone) {
       const Record record(index_, format::kTensors, op_.first_tensor + i);
-      record.part("same_dtype_as", tensor.same_dtype_as, 1, tensors_.size());
+      record.number("same_dtype_as", tensor.same_dtype_as, tensors_.size());
     }
     names.push_back(index_.string(tensor.name));
   }
@@ -93,7 +93,7 @@ void OperatorCheck::check_columns() const {
       check_source(record, column.source_kind, column.source_name, column.source_dim);
       continue;
     }
-    record.part("reference", column.reference, 1, columns_.size());
+    record.number("reference", column.reference, columns_.size());
     if (columns_[column.reference].mode == format::Mode::kSlack) {
       record.fail("reference", std::to_string(column.reference), "a column that is not SLACK");
     }

@@ -92,7 +92,7 @@ void check_row(const Index& index, size_t i) {
     record.text("reason", row.reason);
     return;
   }
-  record.part("image", row.image, 1, index.images.size());
+  record.number("image", row.image, index.images.size());
   record.equal("reason", row.reason, 0);
 }
 
@@ -109,7 +109,7 @@ void check_image(const Index& index, size_t i) {
   if (i > 0) {
     record.after("name", index.string(index.images[i - 1].name), index.string(image.name));
   }
-  record.part("blob", image.blob, 1, index.blobs.size());
+  record.number("blob", image.blob, index.blobs.size());
   record.text("symbol", image.symbol);
   record.text_or_empty("options", image.options);
   record.part("arguments", image.first_argument, image.argument_count, index.arguments.size());
@@ -158,9 +158,8 @@ void check_argument(const Index& index, size_t i) {
                    argument.source_kind == SourceKind::kPointer ? format::kRange32 : 0);
   record.in_range("divisibility", argument.divisibility, 1, UINT32_MAX);
   if (argument.source_kind == SourceKind::kDescriptor) {
-    // A negative constant is far above any table as an unsigned number.
-    record.part("descriptor", static_cast<uint64_t>(argument.constant), 1,
-                index.descriptors.size());
+    // As an unsigned number, a negative constant is above any table.
+    record.number("descriptor", static_cast<uint64_t>(argument.constant), index.descriptors.size());
   }
   record.zero(&argument.reserved, sizeof(argument.reserved));
 }

@@ -60,9 +60,9 @@ void warp_box(const format::Descriptor& descriptor, uint32_t* box) {
 uint32_t size_field(const aotbuild_tensor& tensor, int dim) {
   const int64_t size = tensor.shape[dim];
   if (size < 0 || size > int64_t{UINT32_MAX}) {
-    throw Error(AOTBUILD_ERROR_UNSUPPORTED,
-                "a tensor has size " + std::to_string(size) + " in dimension " +
-                    std::to_string(dim) + "; a tensor descriptor holds 32 bits");
+    throw Error(AOTBUILD_ERROR_UNSUPPORTED, "a tensor has size " + std::to_string(size) +
+                                                " in dimension " + std::to_string(dim) +
+                                                "; a tensor descriptor holds 32 bits");
   }
   return static_cast<uint32_t>(size);
 }
@@ -70,9 +70,9 @@ uint32_t size_field(const aotbuild_tensor& tensor, int dim) {
 uint64_t stride_field(const aotbuild_tensor& tensor, int dim) {
   const int64_t stride = stride_of(tensor, dim);
   if (stride < 0 || stride >= int64_t{1} << 48) {
-    throw Error(AOTBUILD_ERROR_UNSUPPORTED,
-                "a tensor has stride " + std::to_string(stride) + " in dimension " +
-                    std::to_string(dim) + "; a tensor descriptor holds 48 bits");
+    throw Error(AOTBUILD_ERROR_UNSUPPORTED, "a tensor has stride " + std::to_string(stride) +
+                                                " in dimension " + std::to_string(dim) +
+                                                "; a tensor descriptor holds 48 bits");
   }
   return static_cast<uint64_t>(stride);
 }

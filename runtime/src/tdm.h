@@ -10,7 +10,6 @@ namespace aotbuild {
 
 // Writes at most 80 bytes and returns how many the kernel takes: 48 up to rank 2, else 80.
 // Throws UNSUPPORTED for a size beyond 32 bits or a stride beyond 48.
-size_t encode_tdm(const format::Descriptor& descriptor, const aotbuild_tensor& tensor,
-                  void* bytes);
+size_t encode_tdm(const format::Descriptor& descriptor, const aotbuild_tensor& tensor, void* bytes);
 
 }  // namespace aotbuild

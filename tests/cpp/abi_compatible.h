@@ -12,8 +12,8 @@ constexpr bool passes_alike() {
   if constexpr (std::is_pointer_v<A> || std::is_pointer_v<B>) {
     return std::is_pointer_v<A> && std::is_pointer_v<B>;
   } else {
-    constexpr bool integers = (std::is_integral_v<A> || std::is_enum_v<A>)&&(
-        std::is_integral_v<B> || std::is_enum_v<B>);
+    constexpr bool integers = (std::is_integral_v<A> || std::is_enum_v<A>) &&
+                              (std::is_integral_v<B> || std::is_enum_v<B>);
     return integers && sizeof(A) == sizeof(B);
   }
 }

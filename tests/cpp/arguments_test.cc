@@ -32,7 +32,7 @@ TEST(SmallFloat, Half) {
   EXPECT_EQ(half(kInfinity), 0x7C00);
   EXPECT_EQ(half(-kInfinity), 0xFC00);
   EXPECT_EQ(half(kNan) & 0x7E00, 0x7E00);
-  EXPECT_EQ(half(1.0 + 0x1p-11), 0x3C00);           // a tie goes to even
+  EXPECT_EQ(half(1.0 + 0x1p-11), 0x3C00);            // a tie goes to even
   EXPECT_EQ(half(1.0 + 0x1p-11 + 0x1p-40), 0x3C01);  // and is not rounded twice
   EXPECT_EQ(half(1.0 + 3 * 0x1p-11), 0x3C02);
   EXPECT_EQ(half(2.0 - 0x1p-12), 0x4000);  // carries into the exponent

@@ -194,15 +194,12 @@ TEST_F(AttentionTest, WrongShapesAreRefused) {
 }
 
 TEST_F(AttentionTest, WrongHeadsAndHeadDimensionsAreRefused) {
-  refuse({"q has 4 heads and k 3"}, [](AttentionCall& call) {
-    call.k->shape[1] = call.v->shape[1] = 3;
-  });
-  refuse({"q has 4 heads and k 8"}, [](AttentionCall& call) {
-    call.k->shape[1] = call.v->shape[1] = 8;
-  });
-  refuse({"q has 4 heads and k 0"}, [](AttentionCall& call) {
-    call.k->shape[1] = call.v->shape[1] = 0;
-  });
+  refuse({"q has 4 heads and k 3"},
+         [](AttentionCall& call) { call.k->shape[1] = call.v->shape[1] = 3; });
+  refuse({"q has 4 heads and k 8"},
+         [](AttentionCall& call) { call.k->shape[1] = call.v->shape[1] = 8; });
+  refuse({"q has 4 heads and k 0"},
+         [](AttentionCall& call) { call.k->shape[1] = call.v->shape[1] = 0; });
   for (const int64_t head_dim : {0, 257}) {
     refuse({"head dimension must be 1 to 256", std::to_string(head_dim)}, [&](AttentionCall& call) {
       for (FakeTensor* tensor : {&call.q, &call.k, &call.v, &call.out}) {

@@ -7,7 +7,7 @@
 
 namespace aotbuild::cuda {
 
-#define SAME_FUNCTION(name, symbol, parameters)                                       \
+#define SAME_FUNCTION(name, symbol, parameters) \
   static_assert(test::Compatible<Result parameters, decltype(::symbol)>::value, #symbol);
 AOTBUILD_CUDA_FUNCTIONS(SAME_FUNCTION)
 
@@ -39,11 +39,12 @@ SAME_VALUE(kPromotion128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B)
 SAME_VALUE(kFillZero, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
 SAME_VALUE(kFillNan, CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA)
 
-#define SAME_SIZE(ours, theirs)                                  \
+#define SAME_SIZE(ours, theirs)                                   \
   static_assert(sizeof(ours) == sizeof(theirs), #theirs " size"); \
   static_assert(alignof(ours) >= alignof(theirs), #theirs " alignment");
-#define SAME_OFFSET(ours, member, theirs, their_member) \
-  static_assert(offsetof(ours, member) == offsetof(theirs, their_member), #theirs "." #their_member);
+#define SAME_OFFSET(ours, member, theirs, their_member)                   \
+  static_assert(offsetof(ours, member) == offsetof(theirs, their_member), \
+                #theirs "." #their_member);
 
 SAME_SIZE(Device, CUdevice)
 SAME_SIZE(Result, CUresult)

@@ -14,15 +14,15 @@ namespace {
 using namespace test;  // NOLINT(google-build-using-namespace): the words of these tests
 
 // Runs `body` in a process of its own, in which no driver has been opened yet.
-#define IN_FRESH_PROCESS(body)                              \
-  do {                                                      \
-    testing::FLAGS_gtest_death_test_style = "threadsafe";   \
-    EXPECT_EXIT(                                            \
-        {                                                   \
-          body();                                           \
-          std::exit(testing::Test::HasFailure() ? 1 : 0);   \
-        },                                                  \
-        testing::ExitedWithCode(0), "");                    \
+#define IN_FRESH_PROCESS(body)                            \
+  do {                                                    \
+    testing::FLAGS_gtest_death_test_style = "threadsafe"; \
+    EXPECT_EXIT(                                          \
+        {                                                 \
+          body();                                         \
+          std::exit(testing::Test::HasFailure() ? 1 : 0); \
+        },                                                \
+        testing::ExitedWithCode(0), "");                  \
   } while (false)
 
 TEST(DriverOf, OtherDeviceTypesAreRefused) {
@@ -323,11 +323,11 @@ TEST(Tdm, Rank2WithPadding) {
   descriptor.pad_interval = 64;
   descriptor.pad_amount = 8;
   // Warps: 4 to the first dimension, 2 to the second; a warp's box is 1 x 32.
-  EXPECT_EQ(encode_words(descriptor, *tensor),
-            (std::vector<uint32_t>{1, 0, 0x56789000, 0x80001234,
-                                   1U << 16 | 1U << 20 | 4U << 22 | 3U << 25, 0x789AU << 16,
-                                   0x0006 | 0x2345U << 16, 0x0001 | 32U << 16, 1, 0x3456789A,
-                                   0x12, 0}));
+  EXPECT_EQ(
+      encode_words(descriptor, *tensor),
+      (std::vector<uint32_t>{1, 0, 0x56789000, 0x80001234,
+                             1U << 16 | 1U << 20 | 4U << 22 | 3U << 25, 0x789AU << 16,
+                             0x0006 | 0x2345U << 16, 0x0001 | 32U << 16, 1, 0x3456789A, 0x12, 0}));
 }
 
 TEST(Tdm, Rank5) {
@@ -340,11 +340,26 @@ TEST(Tdm, Rank5) {
   descriptor.warps = 4;
   for (int i = 0; i < 5; ++i) descriptor.box[i] = i == 0 ? 2 : 8;
   // Warps: 2 and 2; a warp's box is 1 x 4 x 8 x 8 x 8.
-  EXPECT_EQ(encode_words(descriptor, *tensor),
-            (std::vector<uint32_t>{1,           0,          0x1000, 0x80000000, 2U << 16, 11U << 16,
-                                   7U << 16,    8U << 16,   8 | 8U << 16, 0x2000, 0, 0x30,
-                                   5,           3,          0,      4U | 4U << 16, 0, 0x50 | 2U << 16,
-                                   1U << 16,    0}));
+  EXPECT_EQ(encode_words(descriptor, *tensor), (std::vector<uint32_t>{1,
+                                                                      0,
+                                                                      0x1000,
+                                                                      0x80000000,
+                                                                      2U << 16,
+                                                                      11U << 16,
+                                                                      7U << 16,
+                                                                      8U << 16,
+                                                                      8 | 8U << 16,
+                                                                      0x2000,
+                                                                      0,
+                                                                      0x30,
+                                                                      5,
+                                                                      3,
+                                                                      0,
+                                                                      4U | 4U << 16,
+                                                                      0,
+                                                                      0x50 | 2U << 16,
+                                                                      1U << 16,
+                                                                      0}));
 }
 
 TEST(Tdm, OneDimensionIsSharedByAllWarps) {

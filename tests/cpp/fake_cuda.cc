@@ -122,7 +122,11 @@ class FakeCuda final : public test::FakeDriver {
   Result load(Library* library, const void* code) {
     if (stack.empty()) return complain("load without a context", kInvalidContext);
     if (capturing_ && capture_mode != kCaptureRelaxed) return kCaptureUnsupported;
-    if (std::memcmp(code, "\x7f" "ELF", 4) != 0) return complain("not an ELF", kInvalidImage);
+    if (std::memcmp(code,
+                    "\x7f"
+                    "ELF",
+                    4) != 0)
+      return complain("not an ELF", kInvalidImage);
     libraries_.push_back(std::make_unique<LibraryRecord>());
     *library = libraries_.back().get();
     return kSuccess;
@@ -251,7 +255,8 @@ class FakeCuda final : public test::FakeDriver {
     if (config.grid_x % cluster[0] + config.grid_y % cluster[1] + config.grid_z % cluster[2] != 0) {
       return complain("a grid that is no multiple of the cluster", kInvalidValue);
     }
-    if (cluster[0] * cluster[1] * cluster[2] > 8 && kernel.wide_clusters.count(launch.device) == 0) {
+    if (cluster[0] * cluster[1] * cluster[2] > 8 &&
+        kernel.wide_clusters.count(launch.device) == 0) {
       return complain("a cluster of more than 8 that was not allowed", kInvalidValue);
     }
     return kSuccess;
@@ -330,7 +335,8 @@ FAKE_API cuDeviceGet(Device* device, int ordinal) {
 }
 FAKE_API cuDeviceGetAttribute(int* value, int attribute, Device device) {
   FakeCuda& fake = FakeCuda::get();
-  return fake.call("cuDeviceGetAttribute", [&] { return fake.attribute(value, attribute, device); });
+  return fake.call("cuDeviceGetAttribute",
+                   [&] { return fake.attribute(value, attribute, device); });
 }
 FAKE_API cuDevicePrimaryCtxRetain(Context* context, Device device) {
   FakeCuda& fake = FakeCuda::get();
@@ -404,9 +410,9 @@ FAKE_API cuLaunchKernelEx(const LaunchConfig* config, Function function, void** 
   });
 }
 FAKE_API cuTensorMapEncodeTiled(TensorMap* map, int type, uint32_t rank, void* address,
-                                const uint64_t* sizes, const uint64_t* strides,
-                                const uint32_t* box, const uint32_t* element_strides,
-                                int interleave, int swizzle, int l2_promotion, int fill) {
+                                const uint64_t* sizes, const uint64_t* strides, const uint32_t* box,
+                                const uint32_t* element_strides, int interleave, int swizzle,
+                                int l2_promotion, int fill) {
   return FakeCuda::get().call("cuTensorMapEncodeTiled", [&] {
     return encode_map(map, type, rank, address, sizes, strides, box, element_strides, interleave,
                       swizzle, l2_promotion, fill);

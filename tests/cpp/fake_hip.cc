@@ -112,7 +112,11 @@ class FakeHip final : public test::FakeDriver {
   }
   Error load(Module* module, const void* code) {
     if (capturing_ && capture_mode != kCaptureRelaxed) return kCaptureUnsupported;
-    if (std::memcmp(code, "\x7f" "ELF", 4) != 0) return complain("not an ELF", kInvalidImage);
+    if (std::memcmp(code,
+                    "\x7f"
+                    "ELF",
+                    4) != 0)
+      return complain("not an ELF", kInvalidImage);
     modules_.push_back(std::make_unique<ModuleRecord>(ModuleRecord{current_device, {}}));
     *module = modules_.back().get();
     return kSuccess;
@@ -262,9 +266,8 @@ FAKE_API Error hipThreadExchangeStreamCaptureMode(int* mode) {
     return kSuccess;
   });
 }
-FAKE_API Error hipModuleLaunchCooperativeKernel(Function function, unsigned grid_x,
-                                                unsigned grid_y, unsigned grid_z,
-                                                unsigned block_x, unsigned block_y,
+FAKE_API Error hipModuleLaunchCooperativeKernel(Function function, unsigned grid_x, unsigned grid_y,
+                                                unsigned grid_z, unsigned block_x, unsigned block_y,
                                                 unsigned block_z, unsigned shared, Stream stream,
                                                 void** arguments) {
   FakeHip& fake = FakeHip::get();
@@ -275,8 +278,8 @@ FAKE_API Error hipModuleLaunchCooperativeKernel(Function function, unsigned grid
     return fake.launch(function, shape, arguments, launch);
   });
 }
-FAKE_API Error hipDrvLaunchKernelEx(const LaunchConfig* config, Function function,
-                                    void** arguments, void**) {
+FAKE_API Error hipDrvLaunchKernelEx(const LaunchConfig* config, Function function, void** arguments,
+                                    void**) {
   FakeHip& fake = FakeHip::get();
   return fake.call("hipDrvLaunchKernelEx", [&] {
     const Shape shape = {{config->grid_x, config->grid_y, config->grid_z},

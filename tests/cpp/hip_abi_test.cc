@@ -22,11 +22,12 @@ SAME_VALUE(kCaptureRelaxed, hipStreamCaptureModeRelaxed)
 static_assert(sizeof(hipDeviceProp_t) * 4 <= kPropertiesBytes, "room for a larger one");
 static_assert(sizeof(hipDeviceProp_t::gcnArchName) == kArchNameBytes, "gcnArchName");
 
-#define SAME_SIZE(ours, theirs)                                  \
+#define SAME_SIZE(ours, theirs)                                   \
   static_assert(sizeof(ours) == sizeof(theirs), #theirs " size"); \
   static_assert(alignof(ours) >= alignof(theirs), #theirs " alignment");
-#define SAME_OFFSET(ours, member, theirs, their_member) \
-  static_assert(offsetof(ours, member) == offsetof(theirs, their_member), #theirs "." #their_member);
+#define SAME_OFFSET(ours, member, theirs, their_member)                   \
+  static_assert(offsetof(ours, member) == offsetof(theirs, their_member), \
+                #theirs "." #their_member);
 
 SAME_SIZE(Error, hipError_t)
 

@@ -28,11 +28,11 @@ class LibraryTest : public RuntimeTest {
 
 TEST_F(LibraryTest, NoPackTellsWhatWasTriedAndWhatToDo) {
   const auto library = open({"first", "second"});
-  expect_error(AOTBUILD_ERROR_NO_PACK,
-               {"family test for sm_90", path("first/sm_90/test.aotpack") + " (set by API)",
-                path("second/sm_90/test.aotpack"), "`aotbuild compile --arch sm_90`",
-                "AOTBUILD_IMAGE_PATH"},
-               [&] { launch(*library, SimpleCall().request()); });
+  expect_error(
+      AOTBUILD_ERROR_NO_PACK,
+      {"family test for sm_90", path("first/sm_90/test.aotpack") + " (set by API)",
+       path("second/sm_90/test.aotpack"), "`aotbuild compile --arch sm_90`", "AOTBUILD_IMAGE_PATH"},
+      [&] { launch(*library, SimpleCall().request()); });
 }
 
 TEST_F(LibraryTest, AnEmptySearchPathIsSaid) {
@@ -102,10 +102,11 @@ TEST_F(LibraryTest, NoImageTellsWhyOfEachPack) {
   const auto library = open({"first", "second"});
   SimpleCall simple;
   simple.x->dtype.bits = simple.out->dtype.bits = 32;
-  expect_error(AOTBUILD_ERROR_NO_IMAGE,
-               {"sm_90", "test.scale", path("first/sm_90/test.aotpack") + ": has no operator 'scale'",
-                path("second/sm_90/test.aotpack") + ": ", "dtype", "--profile standard"},
-               [&] { launch(*library, simple.request()); });
+  expect_error(
+      AOTBUILD_ERROR_NO_IMAGE,
+      {"sm_90", "test.scale", path("first/sm_90/test.aotpack") + ": has no operator 'scale'",
+       path("second/sm_90/test.aotpack") + ": ", "dtype", "--profile standard"},
+      [&] { launch(*library, simple.request()); });
 }
 
 TEST_F(LibraryTest, TheFirstPackThatHoldsTheImageWins) {

@@ -74,7 +74,7 @@ TEST(PackRecords, SlackColumns) {
 }
 
 TEST(PackRecords, Rows) {
-  corrupt([](PackBuilder& b) { b.rows[1].image = 3; }, {"rows[1]", "image", "table of 3"});
+  corrupt([](PackBuilder& b) { b.rows[1].image = 3; }, {"rows[1]", "image is 3", "below 3"});
   corrupt([](PackBuilder& b) { b.rows[1].reason = b.text("why"); }, {"rows[1]", "reason"});
   corrupt([](PackBuilder& b) { b.rows[3].reason = 0; }, {"rows[3]", "reason is empty"});
   corrupt([](PackBuilder& b) { b.rows[3].reason = 1 << 20; }, {"rows[3]", "reason"});
@@ -85,7 +85,7 @@ TEST(PackRecords, Images) {
   corrupt([](PackBuilder& b) { b.images[0].name = 0; }, {"images[0]", "name is empty"});
   corrupt([](PackBuilder& b) { b.images[1].name = b.images[0].name; }, {"images[1]", "sort after"});
   corrupt([](PackBuilder& b) { std::swap(b.images[0].name, b.images[1].name); }, {"sort after"});
-  corrupt([](PackBuilder& b) { b.images[0].blob = 3; }, {"blob", "table of 3"});
+  corrupt([](PackBuilder& b) { b.images[0].blob = 3; }, {"blob is 3", "below 3"});
   corrupt([](PackBuilder& b) { b.images[0].symbol = 0; }, {"symbol is empty"});
   corrupt([](PackBuilder& b) { b.images[0].options = 0xFFFFFFFF; }, {"options"});
   corrupt([](PackBuilder& b) { b.images[2].argument_count = 11; }, {"arguments is 11"});
@@ -120,7 +120,7 @@ TEST(PackRecords, Arguments) {
   corrupt([](PackBuilder& b) { b.arguments[0].source_name = b.text("x"); }, {"source name"});
   for (const int64_t wrong : {int64_t{-1}, int64_t{1}, INT64_MIN, INT64_MAX}) {
     corrupt([&](PackBuilder& b) { b.arguments[0].constant = wrong; },
-            {"arguments[0]", "descriptor", "table of 1"});
+            {"arguments[0]", "descriptor is", "below 1"});
   }
 }
 
