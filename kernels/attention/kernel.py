@@ -117,7 +117,7 @@ def attention_forward(
     PRECISION: tl.constexpr = "tf32" if TF32 else "ieee"
 
     # Programs in flight at a time share few heads, so K and V stay in the L2 cache.
-    tiles_m = tl.cdiv(seqlen_q, BLOCK_M)
+    tiles_m = _tiles(seqlen_q, BLOCK_M)
     pid = tl.program_id(0)
     tile_m = pid % tiles_m
     if WINDOWED:
@@ -152,12 +152,12 @@ def attention_forward(
     if WINDOWED:
         low = window_low.to(tl.int64)
         beyond = window_high.to(tl.int64) + 1
-        row_last = tl.minimum(row_first + BLOCK_M, seqlen_q) - 1
+        row_last = row_first + tl.minimum(seqlen_q - row_first, BLOCK_M) - 1
         key_begin = _clamp(rows + low, seqlen_k)  # [BLOCK_M]
         key_end = _clamp(rows + beyond, seqlen_k)  # [BLOCK_M]
         begin = _clamp(row_first + low, seqlen_k) // BLOCK_N
-        end = tl.cdiv(_clamp(row_last + beyond, seqlen_k), BLOCK_N)
-        full_begin = tl.cdiv(_clamp(row_last + low, seqlen_k), BLOCK_N)
+        end = _tiles(_clamp(row_last + beyond, seqlen_k), BLOCK_N)
+        full_begin = _tiles(_clamp(row_last + low, seqlen_k), BLOCK_N)
         full_end = _clamp(row_first + beyond, seqlen_k) // BLOCK_N
         end = tl.maximum(begin, end)
         full_begin = tl.minimum(full_begin, end)
@@ -166,7 +166,7 @@ def attention_forward(
         key_begin = 0
         key_end = seqlen_k
         begin = 0
-        end = tl.cdiv(seqlen_k, BLOCK_N)
+        end = _tiles(seqlen_k, BLOCK_N)
         full_begin = 0
         full_end = seqlen_k // BLOCK_N
 
@@ -237,6 +237,12 @@ def attention_forward(
         lse += b * stride_lseb + head_q * stride_lseh + row_first
         value = tl.where(empty, float("-inf"), row_max * magnitude + tl.log(row_sum))
         tl.store(lse + m, value, mask=rows < seqlen_q)
+
+
+@triton.jit
+def _tiles(length, BLOCK: tl.constexpr):
+    """Tiles that hold `length` rows; rounding up must not overflow near 2^31."""
+    return tl.cdiv(length.to(tl.int64), BLOCK).to(tl.int32)
 
 
 @triton.jit

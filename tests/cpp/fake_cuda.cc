@@ -86,28 +86,16 @@ class FakeCuda final : public test::FakeDriver {
   Result attribute(int* value, int attribute, Device handle) {
     if (!is_device(handle)) return complain("no such device handle", kInvalidDevice);
     const test::FakeDevice& device = devices_[handle - kFirstHandle];
-    switch (attribute) {
-      case kMaxSharedPerBlock:
-        *value = device.shared;
-        return kSuccess;
-      case kMultiprocessorCount:
-        *value = device.multiprocessors;
-        return kSuccess;
-      case kComputeCapabilityMajor:
-        *value = device.capability / 10;
-        return kSuccess;
-      case kComputeCapabilityMinor:
-        *value = device.capability % 10;
-        return kSuccess;
-      case kCooperativeLaunch:
-        *value = device.cooperative ? 1 : 0;
-        return kSuccess;
-      case kMaxSharedPerBlockOptin:
-        *value = device.shared_optin;
-        return kSuccess;
-      default:
-        return complain("unknown attribute " + std::to_string(attribute), kInvalidValue);
-    }
+    const std::map<int, int> values = {{kMaxSharedPerBlock, device.shared},
+                                       {kMaxSharedPerBlockOptin, device.shared_optin},
+                                       {kMultiprocessorCount, device.multiprocessors},
+                                       {kComputeCapabilityMajor, device.capability / 10},
+                                       {kComputeCapabilityMinor, device.capability % 10},
+                                       {kCooperativeLaunch, device.cooperative ? 1 : 0}};
+    const auto found = values.find(attribute);
+    if (found == values.end()) return complain("unknown device attribute", kInvalidValue);
+    *value = found->second;
+    return kSuccess;
   }
   Result retain(Context* context, Device handle) {
     if (!is_device(handle)) return complain("no such device handle", kInvalidDevice);
@@ -303,6 +291,10 @@ Result encode_map(TensorMap* map, int type, uint32_t rank, void* address, const 
 
 using namespace aotbuild::cuda;  // NOLINT(google-build-using-namespace): C functions below
 
+// A counted call, answered by a method of the stand-in.
+#define FORWARD(function, method) \
+  FakeCuda::get().call(function, [&] { return FakeCuda::get().method; })
+
 #define FAKE_API extern "C" __attribute__((visibility("default"))) Result
 
 extern "C" __attribute__((visibility("default"))) aotbuild::test::FakeDriver* fake_driver() {
@@ -334,13 +326,10 @@ FAKE_API cuDeviceGet(Device* device, int ordinal) {
   return FakeCuda::get().call("cuDeviceGet", [] { return kSuccess; });
 }
 FAKE_API cuDeviceGetAttribute(int* value, int attribute, Device device) {
-  FakeCuda& fake = FakeCuda::get();
-  return fake.call("cuDeviceGetAttribute",
-                   [&] { return fake.attribute(value, attribute, device); });
+  return FORWARD("cuDeviceGetAttribute", attribute(value, attribute, device));
 }
 FAKE_API cuDevicePrimaryCtxRetain(Context* context, Device device) {
-  FakeCuda& fake = FakeCuda::get();
-  return fake.call("cuDevicePrimaryCtxRetain", [&] { return fake.retain(context, device); });
+  return FORWARD("cuDevicePrimaryCtxRetain", retain(context, device));
 }
 FAKE_API cuCtxGetCurrent(Context* context) {
   return FakeCuda::get().call("cuCtxGetCurrent", [&] {
@@ -370,8 +359,7 @@ FAKE_API cuCtxPopCurrent_v2(Context* context) {
   });
 }
 FAKE_API cuStreamGetCtx(Stream stream, Context* context) {
-  FakeCuda& fake = FakeCuda::get();
-  return fake.call("cuStreamGetCtx", [&] { return fake.stream_context(stream, context); });
+  return FORWARD("cuStreamGetCtx", stream_context(stream, context));
 }
 FAKE_API cuThreadExchangeStreamCaptureMode(int* mode) {
   return FakeCuda::get().call("cuThreadExchangeStreamCaptureMode", [&] {
@@ -381,25 +369,17 @@ FAKE_API cuThreadExchangeStreamCaptureMode(int* mode) {
 }
 FAKE_API cuLibraryLoadData(Library* library, const void* code, void*, void*, unsigned, void*,
                            void**, unsigned) {
-  FakeCuda& fake = FakeCuda::get();
-  return fake.call("cuLibraryLoadData", [&] { return fake.load(library, code); });
+  return FORWARD("cuLibraryLoadData", load(library, code));
 }
-FAKE_API cuLibraryUnload(Library library) {
-  FakeCuda& fake = FakeCuda::get();
-  return fake.call("cuLibraryUnload", [&] { return fake.unload(library); });
-}
+FAKE_API cuLibraryUnload(Library library) { return FORWARD("cuLibraryUnload", unload(library)); }
 FAKE_API cuLibraryGetKernel(Kernel* kernel, Library library, const char* name) {
-  FakeCuda& fake = FakeCuda::get();
-  return fake.call("cuLibraryGetKernel", [&] { return fake.get_kernel(kernel, library, name); });
+  return FORWARD("cuLibraryGetKernel", get_kernel(kernel, library, name));
 }
 FAKE_API cuKernelGetFunction(Function* function, Kernel kernel) {
-  FakeCuda& fake = FakeCuda::get();
-  return fake.call("cuKernelGetFunction", [&] { return fake.get_function(function, kernel); });
+  return FORWARD("cuKernelGetFunction", get_function(function, kernel));
 }
 FAKE_API cuKernelSetAttribute(int attribute, int value, Kernel kernel, Device device) {
-  FakeCuda& fake = FakeCuda::get();
-  return fake.call("cuKernelSetAttribute",
-                   [&] { return fake.set_attribute(attribute, value, kernel, device); });
+  return FORWARD("cuKernelSetAttribute", set_attribute(attribute, value, kernel, device));
 }
 FAKE_API cuLaunchKernelEx(const LaunchConfig* config, Function function, void** arguments,
                           void** extra) {

@@ -186,6 +186,10 @@ class FakeHip final : public test::FakeDriver {
 using namespace aotbuild::hip;  // NOLINT(google-build-using-namespace): C functions below
 using aotbuild::test::RecordedLaunch;
 
+// A counted call, answered by a method of the stand-in.
+#define FORWARD(function, method) \
+  FakeHip::get().call(function, [&] { return FakeHip::get().method; })
+
 #define FAKE_API extern "C" __attribute__((visibility("default")))
 
 FAKE_API aotbuild::test::FakeDriver* fake_driver() { return &FakeHip::get(); }
@@ -203,27 +207,16 @@ FAKE_API Error hipGetDevice(int* device) {
   *device = current_device;
   return FakeHip::get().call("hipGetDevice", [] { return kSuccess; });
 }
-FAKE_API Error hipSetDevice(int device) {
-  FakeHip& fake = FakeHip::get();
-  return fake.call("hipSetDevice", [&] { return fake.set_device(device); });
-}
+FAKE_API Error hipSetDevice(int device) { return FORWARD("hipSetDevice", set_device(device)); }
 FAKE_API Error hipDeviceGetAttribute(int* value, int attribute, int device) {
-  FakeHip& fake = FakeHip::get();
-  return fake.call("hipDeviceGetAttribute",
-                   [&] { return fake.attribute(value, attribute, device); });
+  return FORWARD("hipDeviceGetAttribute", attribute(value, attribute, device));
 }
 FAKE_API Error hipModuleLoadData(Module* module, const void* code) {
-  FakeHip& fake = FakeHip::get();
-  return fake.call("hipModuleLoadData", [&] { return fake.load(module, code); });
+  return FORWARD("hipModuleLoadData", load(module, code));
 }
-FAKE_API Error hipModuleUnload(Module module) {
-  FakeHip& fake = FakeHip::get();
-  return fake.call("hipModuleUnload", [&] { return fake.unload(module); });
-}
+FAKE_API Error hipModuleUnload(Module module) { return FORWARD("hipModuleUnload", unload(module)); }
 FAKE_API Error hipModuleGetFunction(Function* function, Module module, const char* name) {
-  FakeHip& fake = FakeHip::get();
-  return fake.call("hipModuleGetFunction",
-                   [&] { return fake.get_function(function, module, name); });
+  return FORWARD("hipModuleGetFunction", get_function(function, module, name));
 }
 FAKE_API Error hipModuleLaunchKernel(Function function, unsigned grid_x, unsigned grid_y,
                                      unsigned grid_z, unsigned block_x, unsigned block_y,
@@ -240,17 +233,14 @@ FAKE_API Error hipModuleLaunchKernel(Function function, unsigned grid_x, unsigne
 #ifdef FAKE_HIP_5
 
 FAKE_API Error hipGetDeviceProperties(void* properties, int device) {
-  FakeHip& fake = FakeHip::get();
-  return fake.call("hipGetDeviceProperties",
-                   [&] { return fake.properties(properties, device, kArchNameOffset); });
+  return FORWARD("hipGetDeviceProperties", properties(properties, device, kArchNameOffset));
 }
 
 #else
 
 FAKE_API Error hipGetDevicePropertiesR0600(void* properties, int device) {
-  FakeHip& fake = FakeHip::get();
-  return fake.call("hipGetDevicePropertiesR0600",
-                   [&] { return fake.properties(properties, device, kArchNameOffsetR0600); });
+  return FORWARD("hipGetDevicePropertiesR0600",
+                 properties(properties, device, kArchNameOffsetR0600));
 }
 FAKE_API Error hipStreamGetDevice(Stream stream, int* device) {
   FakeHip& fake = FakeHip::get();

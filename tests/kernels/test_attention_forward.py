@@ -82,8 +82,15 @@ def window_numbers(case: Case) -> dict[str, int]:
     return {"window_low": max(low, clamp[0]), "window_high": min(high, clamp[1])}
 
 
-def run(case: Case, tensors: Tensors, *, general: bool = False) -> None:
-    """Launches the specialised image of the call, or the general one (padded, windowed)."""
+def run(
+    case: Case,
+    tensors: Tensors,
+    *,
+    general: bool = False,
+    numbers: dict[str, int] | None = None,
+) -> None:
+    """Launches the specialised image of the call, or the general one (padded, windowed).
+    `numbers` take the place of the case's own window numbers."""
     tile = next(v for v in FORWARD.axis("head_dim").values if int(v) >= case.head_dim)
     key = {
         "dtype": case.dtype,
@@ -92,7 +99,8 @@ def run(case: Case, tensors: Tensors, *, general: bool = False) -> None:
         "padded": int(general or case.head_dim != tile),
         "windowed": int(general or case.windowed),
     }
-    values = {"scale": case.scale, "tf32": 0, "windowed": case.windowed, **window_numbers(case)}
+    window = numbers or window_numbers(case)
+    values = {"scale": case.scale, "tf32": 0, "windowed": case.windowed, **window}
     config = {"BLOCK_M": case.block_m, "BLOCK_N": case.block_n, "num_warps": 4}
     harness.launch(FOLDER, FORWARD, harness.Call(tensors, values), key, config)
 
@@ -241,12 +249,10 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize(("low", "high"), EXTREMES)
-def test_extreme_window_numbers(low: int, high: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = {"window_low": low, "window_high": high}
-    monkeypatch.setattr(f"{__name__}.window_numbers", lambda _: numbers)
-    case = Case(dtype="fp32", right=0)  # right: the windowed image; its number is the one above
+def test_extreme_window_numbers(low: int, high: int) -> None:
+    case = Case(dtype="fp32", right=0)  # right: the windowed image
     tensors = make_tensors(case)
-    run(case, tensors)
+    run(case, tensors, numbers={"window_low": low, "window_high": high})
     none_visible = low > case.seqlen_k or high < -case.seqlen_q
     left, right = (-1, -1) if none_visible else (-low, high)
     check(replace(case, left=left, right=right), tensors)
@@ -304,20 +310,34 @@ def test_keys_expanded_over_batch_and_heads() -> None:
     check(case, tensors)
 
 
-def test_offsets_beyond_32_bits() -> None:
-    """Strides so large that batch, head and row offsets need 64 bits; memory stays untouched."""
+def test_offsets_beyond_32_bits(tmp_path: Path) -> None:
+    """Strides so large that batch, head and row offsets need 64 bits, in files full of holes."""
     case = Case(batch=2, heads_q=2, heads_k=2, seqlen_q=3, seqlen_k=3, right=0)
     tensors = make_tensors(case)
     step = 2**30 + 64
     for name in ("q", "k"):
         tensor = tensors[name]
         assert tensor is not None
-        parent = torch.empty(8 * step, dtype=tensor.dtype)
+        parent = torch.from_numpy(np.memmap(tmp_path / name, np.float16, "w+", shape=8 * step))
         view = parent.as_strided(tensor.shape, (4 * step, 2 * step, step // 2, 1))
         view.copy_(tensor)
         tensors[name] = view
     run(case, tensors)
     check(case, tensors)
+
+
+def test_as_many_keys_as_32_bits_count() -> None:
+    """Only the last ten of 2^31 - 1 keys are visible, and all are one key in memory."""
+    case = Case(dtype="fp32", seqlen_q=1, seqlen_k=1, left=0, right=0)
+    tensors = make_tensors(case)
+    for name in ("k", "v"):
+        tensor = tensors[name]
+        assert tensor is not None
+        tensors[name] = tensor.expand(-1, -1, INT32_MAX, -1)
+    run(case, tensors, numbers={"window_low": INT32_MAX - 10, "window_high": INT32_MAX})
+    assert tensors["lse"] is not None
+    tensors["lse"] -= float(np.log(10))
+    check(case, tensors | make_tensors(case) | {"out": tensors["out"], "lse": tensors["lse"]})
 
 
 # Numbers.
