@@ -149,6 +149,7 @@ TEST_F(Dispatch, SearchFindsWhatAScanFinds) {
     builder.values.clear();
     builder.columns[1].mode = format::Mode::kEqual;  // dtype and width lead
     std::vector<std::array<int64_t, 2>> keys;
+    keys.reserve(seed % 13);
     uint32_t state = seed * 2654435761U + 1;
     const auto next = [&state](uint32_t below) {
       state = state * 1664525U + 1013904223U;

@@ -61,6 +61,7 @@ struct Blobs {
 
 Blobs make_blobs(const std::vector<std::vector<uint8_t>>& codes) {
   std::vector<std::pair<Digest, uint32_t>> order;
+  order.reserve(codes.size());
   for (uint32_t i = 0; i < codes.size(); ++i) {
     order.emplace_back(sha256(codes[i].data(), codes[i].size()), i);
   }
@@ -223,7 +224,8 @@ void seal(std::vector<uint8_t>& bytes) {
 }
 
 std::vector<uint8_t> fake_code(format::Vendor vendor, uint32_t number, std::string_view payload) {
-  std::vector<uint8_t> code(64);
+  constexpr size_t kHeaderSize = 64;
+  std::vector<uint8_t> code(kHeaderSize + payload.size());
   const uint8_t ident[] = {0x7F, 'E', 'L', 'F', 2, 1, 1, 65, 8};
   std::copy(std::begin(ident), std::end(ident), code.begin());
   const bool cuda = vendor == format::Vendor::kCuda;
@@ -231,7 +233,7 @@ std::vector<uint8_t> fake_code(format::Vendor vendor, uint32_t number, std::stri
   const uint32_t flags = cuda ? number << 8 : number;
   std::memcpy(code.data() + 18, &machine, sizeof(machine));
   std::memcpy(code.data() + 48, &flags, sizeof(flags));
-  code.insert(code.end(), payload.begin(), payload.end());
+  std::copy(payload.begin(), payload.end(), code.begin() + kHeaderSize);
   return code;
 }
 

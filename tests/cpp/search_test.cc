@@ -141,12 +141,13 @@ TEST_F(Search, LibraryDirectoryHoldsTheTestItself) {
 
 TEST_F(Search, InstalledLibraryFindsItsPrefix) {
   const TemporaryDirectory root;
-  const std::string base = root.path().string();
-  for (const std::string folder : {"lib", "lib64", "lib/x86_64-linux-gnu"}) {
-    const std::string prefix = base + "/of " + folder;
-    EXPECT_EQ(probe(root, "of " + folder + "/" + folder + "/libprobe.so"),
-              "beside the library=" + prefix + "/" + folder + "/aotbuild.images\n" +
-                  "installation prefix=" + prefix + "/share/aotbuild/images\n");
+  for (const fs::path folder : {"lib", "lib64", "lib/x86_64-linux-gnu"}) {
+    const fs::path prefix = "of" / folder;
+    std::string expected = "beside the library=";
+    expected += root.path() / prefix / folder / "aotbuild.images";
+    expected += "\ninstallation prefix=";
+    expected += root.path() / prefix / "share/aotbuild/images";
+    EXPECT_EQ(probe(root, prefix / folder / "libprobe.so"), expected + "\n");
   }
 }
 
