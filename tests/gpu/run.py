@@ -68,8 +68,9 @@ def memcheck(packs: Path) -> bool | None:
     test = HERE / "test_attention.py"
     cases = [f"{test}::test_random_call[{i}-{d}]" for i in range(8) for d in ("fp16", "fp32")]
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-    done = run("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", sys.executable,
-               "-m", "pytest", "-q", "-p", "no:cacheprovider", "--packs", packs, *cases)  # fmt: skip
+    sanitizer = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9")
+    pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    done = run(*sanitizer, *pytest, "--packs", packs, *cases)
     del os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"]
     return done
 
