@@ -56,10 +56,6 @@ class _Hint:
     range32: bool = False
 
 
-def _promise(operator: Operator, variant: Variant) -> Promise:
-    return next(p for p in operator.promises if p.name == variant.promise)
-
-
 def compile_options(operator: Operator, variant: Variant) -> dict[str, int]:
     """The config entries that are options of the compiler: lower-case names but the grid cap."""
     return {
@@ -95,7 +91,7 @@ def bind(operator: Operator, variant: Variant, names: Sequence[str]) -> Bound:
             f"kernel {operator.kernel} takes ({', '.join(names)}); its description declares "
             f"({', '.join(declared)}) in order, and the constants {sorted(fixed)}"
         )
-    key, promise = dict(variant.key), _promise(operator, variant)
+    key, promise = dict(variant.key), operator.promise(variant.promise)
     by_name = {parameter.name: parameter for parameter in operator.parameters}
     signature: dict[str, Signature] = {}
     hints: dict[Path, list[list[Any]]] = {}
@@ -174,7 +170,7 @@ def physical(
     operator: Operator, variant: Variant, bound: Bound, metadata: Mapping[str, Any]
 ) -> tuple[ArgumentRecord, ...]:
     """The arguments that the code object takes, in order, for the compiler's `metadata`."""
-    key, promise = dict(variant.key), _promise(operator, variant)
+    key, promise = dict(variant.key), operator.promise(variant.promise)
     described = iter(metadata.get("tensordesc_meta") or ())
     records: list[ArgumentRecord] = []
     for parameter in operator.parameters:

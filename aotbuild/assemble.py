@@ -43,7 +43,7 @@ def build_pack(
         if image.code not in by_code:
             blob = compress(image.code)
             by_code[image.code], blobs[blob.sha256] = blob.sha256, blob
-        operator = _operator(family, variant.operator)
+        operator = family.family.operator(variant.operator)
         records.append(_image(operator, variant, image, by_code[image.code]))
     meta = {
         "family_source": family.source_hash,
@@ -67,10 +67,6 @@ def build_pack(
         blobs=blobs,
         meta=json.dumps(meta, sort_keys=True, separators=(",", ":")),
     )
-
-
-def _operator(family: LoadedFamily, name: str) -> Operator:
-    return next(op for op in family.family.operators if op.name == name)
 
 
 def _image(operator: Operator, variant: Variant, image: CompiledImage, code: str) -> ImageRecord:

@@ -122,7 +122,7 @@ def _compile(folder: Path, variant: Variant) -> CompiledImage:
 
     triton.knobs.compilation.disable_line_info = True
     arch = variant.arch
-    operator = next(op for op in _family(folder).family.operators if op.name == variant.operator)
+    operator = _family(folder).family.operator(variant.operator)
     function = getattr(load_kernel(folder), operator.kernel, None)
     if function is None:
         raise SpecError(f"{folder / 'kernel.py'} has no kernel {operator.kernel!r}")

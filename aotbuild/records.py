@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from aotbuild.spec import Match, Source, SourceKind
@@ -200,7 +200,3 @@ def _argument_from_json(data: Mapping[str, Any]) -> ArgumentRecord:
         descriptor["box"] = tuple(descriptor["box"])
         fields["descriptor"] = DescriptorRecord(**descriptor)
     return ArgumentRecord(**fields)
-
-
-def facts_to_json(facts: LaunchFacts) -> dict[str, Any]:
-    return asdict(facts)

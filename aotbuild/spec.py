@@ -240,6 +240,12 @@ class Operator:
                 return axis
         raise SpecError(f"operator {self.name!r} has no axis {name!r}")
 
+    def promise(self, name: str) -> Promise:
+        for promise in self.promises:
+            if promise.name == name:
+                return promise
+        raise SpecError(f"operator {self.name!r} has no promise {name!r}")
+
     def element(self, tensor: str, key: Key) -> str:
         """dtype name of a tensor's elements for `key`."""
         dtype = self.tensor(tensor).dtype
@@ -252,3 +258,9 @@ class Family:
 
     name: str
     operators: tuple[Operator, ...]
+
+    def operator(self, name: str) -> Operator:
+        for operator in self.operators:
+            if operator.name == name:
+                return operator
+        raise SpecError(f"family {self.name!r} has no operator {name!r}")

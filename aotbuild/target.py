@@ -133,11 +133,6 @@ def known_arches() -> str:
     return ", ".join(_BY_NAME)
 
 
-def find_arch(name: str) -> Arch | None:
-    """The arch of the table called exactly `name`."""
-    return _BY_NAME.get(name)
-
-
 def parse_arch(text: str) -> ArchSpec:
     """Reads one arch in any usual spelling: `gfx942:sramecc+:xnack-`, `GFX950`, `sm90`, `9.0a`.
 

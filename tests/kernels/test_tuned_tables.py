@@ -6,7 +6,7 @@ import pytest
 
 from aotbuild.families import load_families
 from aotbuild.plan import keys
-from aotbuild.target import ARCHES
+from aotbuild.target import ARCHES, parse_arch
 from aotbuild.tuning import load_table
 
 OPERATORS = [
@@ -58,7 +58,7 @@ def test_config_values(family, operator, arch) -> None:
 @pytest.mark.parametrize("name", TUNED)
 @pytest.mark.parametrize(("family", "operator"), OPERATORS)
 def test_provenance_is_known(family, operator, name: str) -> None:
-    arch = next(arch for arch in ARCHES if arch.name == name)
+    arch = parse_arch(name).arch
     for row in load_table(family.folder, family.family, operator, arch).rows:
         kind, _, source = row.provenance.partition(":")
         assert kind in {"estimate", "published", "measured"}

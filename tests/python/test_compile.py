@@ -17,10 +17,10 @@ from aotbuild.pack import decode, encode
 from aotbuild.plan import Profile, Variant, plan
 from aotbuild.records import ArgType, CompiledImage, DescriptorForm, Pack
 from aotbuild.spec import SourceKind
-from aotbuild.target import ARCHES, Arch
+from aotbuild.target import Arch, parse_arch
 
 CONTRACT = Path(__file__).parent.parent / "families" / "contract"
-SM_90 = next(arch for arch in ARCHES if arch.name == "sm_90")
+SM_90 = parse_arch("sm_90").arch
 END = "    candidates=_one,\n)"
 OPTIONS = '    candidates=_one,\n    options={"num_wraps": 4},\n)'
 
@@ -32,7 +32,7 @@ def _compiler_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def named(name: str) -> Arch:
-    return next(arch for arch in ARCHES if arch.name == name)
+    return parse_arch(name).arch
 
 
 def variant(arch: Arch, operator: str, folder: Path = CONTRACT) -> Variant:

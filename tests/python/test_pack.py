@@ -14,7 +14,7 @@ from aotbuild import elf, layout
 from aotbuild.errors import PackArchError, PackCorruptError, PackError, PackVersionError
 from aotbuild.pack import compress, decode, encode, open_pack, read_code, write_file
 from aotbuild.records import Pack
-from aotbuild.target import ARCHES
+from aotbuild.target import parse_arch
 
 DATA = Path(__file__).parent.parent / "data"
 BY_STATUS = {
@@ -27,7 +27,7 @@ BY_STATUS = {
 def read_all(path: Path) -> Pack:
     """Opens a pack and reads every code object, as a thorough user of it would."""
     pack = open_pack(path)
-    arch = next(arch for arch in ARCHES if arch.name == pack.arch)
+    arch = parse_arch(pack.arch).arch
     for image in pack.images:
         elf.check_arch(read_code(pack, image), arch)
     return pack

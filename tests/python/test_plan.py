@@ -11,7 +11,7 @@ from aotbuild.errors import SpecError
 from aotbuild.families import LoadedFamily, builtin_families, load_family
 from aotbuild.plan import Profile, check_axes, keys, plan
 from aotbuild.spec import Axis, Family, Match, value
-from aotbuild.target import ARCHES, Arch
+from aotbuild.target import ARCHES, Arch, parse_arch
 
 CONTRACT = Path(__file__).parent.parent / "families" / "contract"
 
@@ -22,7 +22,7 @@ def attention() -> LoadedFamily:
 
 
 def arch_named(name: str) -> Arch:
-    return next(arch for arch in ARCHES if arch.name == name)
+    return parse_arch(name).arch
 
 
 def test_equal_axis_behind_another_is_refused(attention: LoadedFamily) -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from aotbuild.errors import SpecError
 from aotbuild.families import load_family
-from aotbuild.target import ARCHES
+from aotbuild.target import parse_arch
 from aotbuild.tuning import TunedTable, load_table
 
 CONTRACT = Path(__file__).parent.parent / "families" / "contract"
 HEADER = "operator,dtype,mode,length,BLOCK,ROWS,COLUMNS,num_warps,per_multiprocessor,provenance"
-SM_90 = next(arch for arch in ARCHES if arch.name == "sm_90")
-SM_100 = next(arch for arch in ARCHES if arch.name == "sm_100")
+SM_90 = parse_arch("sm_90").arch
+SM_100 = parse_arch("sm_100").arch
 
 
 def load(folder: Path, text: str) -> TunedTable:
