@@ -41,6 +41,19 @@ class PackArchError(PackError):
     """The pack, or a code object in it, is for another arch than asked for."""
 
 
+class IndexFileError(AotbuildError):
+    """A release index is damaged, contradicts itself, or is of another format."""
+
+
+class TrustError(AotbuildError):
+    """What was received is not what the publisher signed or pinned: a wrong signature, an index
+    that has expired or is older than one seen before, a wrong hash."""
+
+
+class FetchError(AotbuildError):
+    """What is wanted could not be brought: no mirror has it, the network or the disk failed."""
+
+
 class Status(enum.IntEnum):
     """What a call of the runtime came to (aotbuild.h; the numbers are pinned)."""
 
