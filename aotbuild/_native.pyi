@@ -64,3 +64,22 @@ class Library:
         allow_tf32: bool,
         stream: int,
     ) -> None: ...
+    def attention_backward(
+        self,
+        q: CapsuleType,
+        k: CapsuleType,
+        v: CapsuleType,
+        out: CapsuleType,
+        lse: CapsuleType,
+        dout: CapsuleType,
+        dq: CapsuleType,
+        dk: CapsuleType,
+        dv: CapsuleType,
+        scale: float,
+        window_left: int,
+        window_right: int,
+        window_align: int,
+        allow_tf32: bool,
+        stream: int,
+        workspace: CapsuleType | None,
+    ) -> None: ...

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from aotbuild import _native
 from aotbuild.arrays import ArrayLibrary, Output, lend, library_of
@@ -129,8 +129,7 @@ def attention(
     driver, pack or image serves the call, and LaunchError for everything else.
     """
     shape_q, shape_k = _shape("q", q), _shape("k", k)
-    left, right, alignment = _window(shape_q[2], shape_k[2], causal, window, align)
-    factor = 1 / math.sqrt(max(shape_q[3], 1)) if scale is None else float(scale)
+    problem = _problem(shape_q, shape_k, causal, window, align, scale, allow_tf32)
     wants_lse = return_lse or lse is not None
     outputs = [Output("out", out, shape_q)]
     if wants_lse:
@@ -146,16 +145,82 @@ def attention(
             v=lend(v, on, owner),
             out=targets[0],
             lse=targets[1] if wants_lse else None,
-            scale=factor,
-            window_left=left,
-            window_right=right,
-            window_align=alignment,
-            allow_tf32=allow_tf32,
+            **problem,
             stream=on,
         )
 
     results = owner.run(like, outputs, stream, call)
     return (results[0], results[1]) if return_lse else results[0]
+
+
+def attention_backward(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    dout: Any,
+    *,
+    causal: bool | Align | None = None,
+    window: tuple[int | None, int | None] | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    allow_tf32: bool = False,
+    dq: Any = None,
+    dk: Any = None,
+    dv: Any = None,
+    workspace: Any = None,
+    stream: int | None = None,
+    library: Library | None = None,
+) -> tuple[Any, Any, Any]:
+    """Gradients (dq, dk, dv) of `attention`, from dout, the gradient with respect to out.
+
+    q, k, v, out and lse are the arrays of `attention`, and the options those of that call. Shapes:
+    dout and dq as q; dk and dv as k, summed over the query heads that share a key head.
+
+    dq, dk, dv: arrays to write; made by the library of q unless given. All of them is written.
+    workspace: contiguous float32 array of one dimension, aligned to 256 bytes, of B * Hq * Sq
+        elements rounded up to 64; made unless given. It must be given with `stream`, because an
+        array made here would return to its library's pool before that stream is done with it.
+
+    Equal calls give equal bits on one device. Raises as `attention`.
+    """
+    shape_q, shape_k = _shape("q", q), _shape("k", k)
+    problem = _problem(shape_q, shape_k, causal, window, align, scale, allow_tf32)
+    if stream is not None and workspace is None:
+        raise ValueError(
+            "stream= is given without workspace=; pass both, since memory made here would be used "
+            "again before the stream is done with it"
+        )
+    like = q if dq is None else dq
+    owner = library_of(like)
+    native = (library or default_library()).native
+
+    def call(on: int, targets: Sequence[CapsuleType]) -> None:
+        native.attention_backward(
+            q=lend(q, on, owner),
+            k=lend(k, on, owner),
+            v=lend(v, on, owner),
+            out=lend(out, on, owner),
+            lse=lend(lse, on, owner),
+            dout=lend(dout, on, owner),
+            **problem,
+            dq=targets[0],
+            dk=targets[1],
+            dv=targets[2],
+            workspace=targets[3],
+            stream=on,
+        )
+
+    floats = -(-shape_q[0] * shape_q[1] * shape_q[2] // 64) * 64
+    outputs = [
+        Output("dq", dq, shape_q),
+        Output("dk", dk, shape_k),
+        Output("dv", dv, shape_k),
+        Output("workspace", workspace, (floats,), float32=True),
+    ]
+    results = owner.run(like, outputs, stream, call)
+    return results[0], results[1], results[2]
 
 
 def launch(
@@ -223,6 +288,35 @@ def _shape(name: str, array: Any) -> tuple[int, int, int, int]:
     if len(shape) != 4:
         raise ValueError(f"{name}: expected (batch, heads, seqlen, head_dim), got shape {shape}")
     return shape[0], shape[1], shape[2], shape[3]
+
+
+class _Problem(TypedDict):
+    """What forward and backward have in common, in the runtime's terms."""
+
+    scale: float
+    window_left: int
+    window_right: int
+    window_align: int
+    allow_tf32: bool
+
+
+def _problem(
+    shape_q: tuple[int, int, int, int],
+    shape_k: tuple[int, int, int, int],
+    causal: bool | Align | None,
+    window: tuple[int | None, int | None] | None,
+    align: Align | None,
+    scale: float | None,
+    allow_tf32: bool,
+) -> _Problem:
+    left, right, alignment = _window(shape_q[2], shape_k[2], causal, window, align)
+    return {
+        "scale": 1 / math.sqrt(max(shape_q[3], 1)) if scale is None else float(scale),
+        "window_left": left,
+        "window_right": right,
+        "window_align": alignment,
+        "allow_tf32": allow_tf32,
+    }
 
 
 def _window(

@@ -210,13 +210,34 @@ class Library {
     args.v = borrow(v.ptr(), "v", Access::kRead);
     args.out = borrow(out.ptr(), "out", Access::kWrite);
     args.lse = borrow_optional(lse, "lse", Access::kWrite);
-    args.scale = scale;
-    args.window_left = window_left;
-    args.window_right = window_right;
-    args.window_align = window_align;
-    args.allow_tf32 = allow_tf32 ? 1 : 0;
+    fill_problem(&args, scale, window_left, window_right, window_align, allow_tf32);
     args.stream = to_stream(stream);
     call([&] { return aotbuild_attention_forward(library->get, &args); });
+  }
+
+  void attention_backward(const nb::object& q, const nb::object& k, const nb::object& v,
+                          const nb::object& out, const nb::object& lse, const nb::object& dout,
+                          const nb::object& dq, const nb::object& dk, const nb::object& dv,
+                          double scale, int64_t window_left, int64_t window_right,
+                          int32_t window_align, bool allow_tf32, uintptr_t stream,
+                          const nb::object& workspace) {
+    const std::shared_ptr<Handle> library = open_handle();
+    const Workspace memory(workspace);
+    aotbuild_attention_backward_args args = AOTBUILD_INIT(aotbuild_attention_backward_args);
+    args.q = borrow(q.ptr(), "q", Access::kRead);
+    args.k = borrow(k.ptr(), "k", Access::kRead);
+    args.v = borrow(v.ptr(), "v", Access::kRead);
+    args.out = borrow(out.ptr(), "out", Access::kRead);
+    args.lse = borrow(lse.ptr(), "lse", Access::kRead);
+    args.dout = borrow(dout.ptr(), "dout", Access::kRead);
+    args.dq = borrow(dq.ptr(), "dq", Access::kWrite);
+    args.dk = borrow(dk.ptr(), "dk", Access::kWrite);
+    args.dv = borrow(dv.ptr(), "dv", Access::kWrite);
+    fill_problem(&args, scale, window_left, window_right, window_align, allow_tf32);
+    args.stream = to_stream(stream);
+    args.workspace = memory.data;
+    args.workspace_size = memory.size;
+    call([&] { return aotbuild_attention_backward(library->get, &args); });
   }
 
  private:
@@ -232,6 +253,16 @@ class Library {
     aotbuild_library* get;
     bool close_at_end = false;
   };
+
+  template <class Args>
+  static void fill_problem(Args* args, double scale, int64_t window_left, int64_t window_right,
+                           int32_t window_align, bool allow_tf32) {
+    args->scale = scale;
+    args->window_left = window_left;
+    args->window_right = window_right;
+    args->window_align = window_align;
+    args->allow_tf32 = allow_tf32 ? 1 : 0;
+  }
 
   std::shared_ptr<Handle> open_handle() const {
     if (handle_ == nullptr) throw std::invalid_argument("the library is closed");
@@ -270,7 +301,10 @@ void bind_library(nb::module_& m) {
       .def("query", &Library::query, "family"_a, "op"_a, "inputs"_a, "outputs"_a, "values"_a)
       .def("attention_forward", &Library::attention_forward, "q"_a, "k"_a, "v"_a, "out"_a,
            "lse"_a.none(), "scale"_a, "window_left"_a, "window_right"_a, "window_align"_a,
-           "allow_tf32"_a, "stream"_a);
+           "allow_tf32"_a, "stream"_a)
+      .def("attention_backward", &Library::attention_backward, "q"_a, "k"_a, "v"_a, "out"_a,
+           "lse"_a, "dout"_a, "dq"_a, "dk"_a, "dv"_a, "scale"_a, "window_left"_a, "window_right"_a,
+           "window_align"_a, "allow_tf32"_a, "stream"_a, "workspace"_a.none());
 }
 
 }  // namespace

@@ -233,23 +233,48 @@ aotbuild_status aotbuild_query(aotbuild_library* library, const aotbuild_launch_
   });
 }
 
-aotbuild_status aotbuild_attention_forward(aotbuild_library* library,
-                                           const aotbuild_attention_forward_args* args) {
+namespace {
+
+template <class Args>
+aotbuild_status run_attention(aotbuild_library* library, const Args* args) {
   return guarded([&] {
     require(library, "library");
     require_struct(args, "args");
-    attention_forward(*library, *args);
+    attention(*library, *args);
   });
+}
+
+template <class Args>
+aotbuild_status query_attention(aotbuild_library* library, const Args* args,
+                                aotbuild_launch_info* info) {
+  return guarded([&] {
+    require(library, "library");
+    require_struct(args, "args");
+    with_info(info,
+              [&](aotbuild_launch_info* result) { attention_query(*library, *args, result); });
+  });
+}
+
+}  // namespace
+
+aotbuild_status aotbuild_attention_forward(aotbuild_library* library,
+                                           const aotbuild_attention_forward_args* args) {
+  return run_attention(library, args);
 }
 
 aotbuild_status aotbuild_attention_forward_query(aotbuild_library* library,
                                                  const aotbuild_attention_forward_args* args,
                                                  aotbuild_launch_info* info) {
-  return guarded([&] {
-    require(library, "library");
-    require_struct(args, "args");
-    with_info(info, [&](aotbuild_launch_info* result) {
-      attention_forward_query(*library, *args, result);
-    });
-  });
+  return query_attention(library, args, info);
+}
+
+aotbuild_status aotbuild_attention_backward(aotbuild_library* library,
+                                            const aotbuild_attention_backward_args* args) {
+  return run_attention(library, args);
+}
+
+aotbuild_status aotbuild_attention_backward_query(aotbuild_library* library,
+                                                  const aotbuild_attention_backward_args* args,
+                                                  aotbuild_launch_info* info) {
+  return query_attention(library, args, info);
 }

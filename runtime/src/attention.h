@@ -1,13 +1,16 @@
-// attention.forward: what is particular to it. The rest is the one path of launch.h.
+// Attention: what is particular to its operators. The rest is the one path of launch.h.
 #pragma once
 
 #include "aotbuild/aotbuild.h"
 
 namespace aotbuild {
 
-void attention_forward(aotbuild_library& library, const aotbuild_attention_forward_args& args);
-void attention_forward_query(aotbuild_library& library, const aotbuild_attention_forward_args& args,
-                             aotbuild_launch_info* info);
+void attention(aotbuild_library& library, const aotbuild_attention_forward_args& args);
+void attention(aotbuild_library& library, const aotbuild_attention_backward_args& args);
+void attention_query(aotbuild_library& library, const aotbuild_attention_forward_args& args,
+                     aotbuild_launch_info* info);
+void attention_query(aotbuild_library& library, const aotbuild_attention_backward_args& args,
+                     aotbuild_launch_info* info);
 
 // The window of a call as kernels take it: query i sees key j when low <= j - i <= high.
 struct Window {

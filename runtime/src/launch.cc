@@ -211,14 +211,20 @@ Scratch place_scratch(const Plan& plan, const WorkspaceLayout& layout,
 
 }  // namespace
 
-void launch(aotbuild_library& library, const LaunchRequest& request) {
+PreparedLaunch::PreparedLaunch(aotbuild_library& library, const LaunchRequest& request)
+    : config_(), stream_(request.stream) {
   const Plan plan = plan_launch(library, request);
+  device_ = &plan.device;
   if (plan.grid.empty()) return;
-  const LaunchConfig config = launch_config(plan);
+  config_ = launch_config(plan);
   const Scratch scratch = place_scratch(plan, workspace_layout(plan), request);
-  Arguments arguments(plan.pack, plan.image, request.call, scratch, plan.device.driver);
-  const Kernel& kernel = load_image(plan.device, plan.device_pack, plan.image, request.stream);
-  plan.device.driver.launch(plan.device.id, request.stream, kernel, config, arguments.data());
+  arguments_.emplace(plan.pack, plan.image, request.call, scratch, plan.device.driver);
+  kernel_ = &load_image(plan.device, plan.device_pack, plan.image, request.stream);
+}
+
+void PreparedLaunch::launch() {
+  if (kernel_ == nullptr) return;
+  device_->driver.launch(device_->id, stream_, *kernel_, config_, arguments_->data());
 }
 
 void query(aotbuild_library& library, const LaunchRequest& request, aotbuild_launch_info* info) {

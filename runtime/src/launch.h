@@ -3,10 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "aotbuild/aotbuild.h"
+#include "arguments.h"
 #include "call.h"
+#include "driver.h"
+#include "library.h"
 
 namespace aotbuild {
 
@@ -22,8 +26,26 @@ struct LaunchRequest {
   size_t workspace_size;
 };
 
-// Throws Error with any status; nothing has been launched then.
-void launch(aotbuild_library& library, const LaunchRequest& request);
+// A launch made ready: validated, dispatched, loaded, its arguments filled. An operator of several
+// kernels makes all of them ready before it launches the first.
+class PreparedLaunch {
+ public:
+  // Throws Error with any status; nothing has been launched then.
+  PreparedLaunch(aotbuild_library& library, const LaunchRequest& request);
+  // Throws DRIVER if the driver refuses. Does nothing where the grid is empty.
+  void launch();
+
+ private:
+  DeviceState* device_;
+  LaunchConfig config_;
+  aotbuild_stream stream_;
+  const Kernel* kernel_ = nullptr;  // null where the grid is empty
+  std::optional<Arguments> arguments_;
+};
+
+inline void launch(aotbuild_library& library, const LaunchRequest& request) {
+  PreparedLaunch(library, request).launch();
+}
 // What launch() would run. Loads nothing.
 void query(aotbuild_library& library, const LaunchRequest& request, aotbuild_launch_info* info);
 

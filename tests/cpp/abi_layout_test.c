@@ -98,6 +98,26 @@ OFFSET(aotbuild_attention_forward_args, stream, 80);
 OFFSET(aotbuild_attention_forward_args, workspace, 88);
 OFFSET(aotbuild_attention_forward_args, workspace_size, 96);
 
+SIZE(aotbuild_attention_backward_args, 136);
+OFFSET(aotbuild_attention_backward_args, struct_size, 0);
+OFFSET(aotbuild_attention_backward_args, q, 8);
+OFFSET(aotbuild_attention_backward_args, k, 16);
+OFFSET(aotbuild_attention_backward_args, v, 24);
+OFFSET(aotbuild_attention_backward_args, out, 32);
+OFFSET(aotbuild_attention_backward_args, lse, 40);
+OFFSET(aotbuild_attention_backward_args, dout, 48);
+OFFSET(aotbuild_attention_backward_args, dq, 56);
+OFFSET(aotbuild_attention_backward_args, dk, 64);
+OFFSET(aotbuild_attention_backward_args, dv, 72);
+OFFSET(aotbuild_attention_backward_args, scale, 80);
+OFFSET(aotbuild_attention_backward_args, window_left, 88);
+OFFSET(aotbuild_attention_backward_args, window_right, 96);
+OFFSET(aotbuild_attention_backward_args, window_align, 104);
+OFFSET(aotbuild_attention_backward_args, allow_tf32, 108);
+OFFSET(aotbuild_attention_backward_args, stream, 112);
+OFFSET(aotbuild_attention_backward_args, workspace, 120);
+OFFSET(aotbuild_attention_backward_args, workspace_size, 128);
+
 /* The initialiser is C, too. */
 aotbuild_launch_info aotbuild_layout_example(void);
 aotbuild_launch_info aotbuild_layout_example(void) { return AOTBUILD_INIT(aotbuild_launch_info); }

@@ -152,15 +152,15 @@ class AttentionTest : public RuntimeTest {
     AttentionCall call;
     change(call);
     expect_error(AOTBUILD_ERROR_INVALID_ARGUMENT, pieces,
-                 [&] { attention_forward(*library, call.args); });
+                 [&] { attention(*library, call.args); });
     aotbuild_launch_info info = AOTBUILD_INIT(aotbuild_launch_info);
     expect_error(AOTBUILD_ERROR_INVALID_ARGUMENT, pieces,
-                 [&] { attention_forward_query(*library, call.args, &info); });
+                 [&] { attention_query(*library, call.args, &info); });
     EXPECT_TRUE(cuda.launches().empty());
   }
   std::string image_of(const AttentionCall& call) {
     aotbuild_launch_info info = AOTBUILD_INIT(aotbuild_launch_info);
-    attention_forward_query(*library, call.args, &info);
+    attention_query(*library, call.args, &info);
     return info.image;
   }
 
@@ -257,16 +257,16 @@ TEST_F(AttentionTest, APackOfAnotherContractIsRefused) {
   install(attention_pack(7), "later");
   const auto later = open({"later"});
   expect_error(AOTBUILD_ERROR_CONTRACT, {"contract 7", "contract 1", "attention.forward"},
-               [&] { attention_forward(*later, AttentionCall().args); });
+               [&] { attention(*later, AttentionCall().args); });
 }
 
 TEST_F(AttentionTest, NothingToComputeNeedsNoPackAndNoDriver) {
   const auto empty = open({"nowhere"});
   for (Shape shape : {Shape{0}, Shape{2, 0}, Shape{2, 4, 2, 0}}) {
     AttentionCall call(shape);
-    attention_forward(*empty, call.args);
+    attention(*empty, call.args);
     aotbuild_launch_info info = AOTBUILD_INIT(aotbuild_launch_info);
-    attention_forward_query(*empty, call.args, &info);
+    attention_query(*empty, call.args, &info);
     EXPECT_STREQ(info.image, "");
     EXPECT_STREQ(info.pack, "");
     EXPECT_EQ(info.workspace_size, 0U);
@@ -277,7 +277,7 @@ TEST_F(AttentionTest, NothingToComputeNeedsNoPackAndNoDriver) {
 TEST_F(AttentionTest, NoKeysIsStillALaunch) {
   AttentionCall call({2, 4, 2, 100, 0, 64});
   call.k->data = call.v->data = nullptr;
-  attention_forward(*library, call.args);
+  attention(*library, call.args);
   EXPECT_EQ(cuda.launches().size(), 1U);
 }
 
@@ -288,7 +288,7 @@ TEST_F(AttentionTest, ArgumentsReachTheKernel) {
   call.args.window_align = AOTBUILD_ALIGN_LOWER_RIGHT;
   void* stream = cuda.make_stream(0);
   call.args.stream = stream;
-  attention_forward(*library, call.args);
+  attention(*library, call.args);
   ASSERT_EQ(cuda.launches().size(), 1U);
   const RecordedLaunch record = cuda.launches()[0];
   EXPECT_EQ(record.stream, stream);
@@ -306,7 +306,7 @@ TEST_F(AttentionTest, ArgumentsReachTheKernel) {
 TEST_F(AttentionTest, LseMayBeAbsent) {
   AttentionCall call;
   call.args.lse = nullptr;
-  attention_forward(*library, call.args);
+  attention(*library, call.args);
   const RecordedLaunch record = cuda.launches().at(0);
   EXPECT_EQ(read<uint64_t>(record.arguments[4]), 0U);
   EXPECT_EQ(read<int32_t>(record.arguments[5]), 0);

@@ -226,6 +226,44 @@ AOTBUILD_API aotbuild_status aotbuild_attention_forward_query(
     aotbuild_library* library, const aotbuild_attention_forward_args* args,
     aotbuild_launch_info* info);
 
+/* Gradients dq, dk, dv of a scalar with respect to q, k and v, from dout, its gradient with respect
+ * to out, and from out and lse as aotbuild_attention_forward wrote them. scale, window and
+ * allow_tf32 are those of that call.
+ *
+ * dout, dq (B, Hq, Sq, D)    dk, dv (B, Hk, Sk, D), summed over the query heads that read them.
+ * They share the dtype of q. Strides as in forward; dq, dk and dv overlap nothing. All of dq, dk
+ * and dv is written: rows that see no key and keys that no row sees get 0.
+ *
+ * Equal calls give equal bits on one device. Launches three kernels, one after the other. The query
+ * function tells the workspace, which holds B * Hq * Sq floats and what scratch the kernels need;
+ * its other fields are of the kernel that makes dk and dv. */
+typedef struct aotbuild_attention_backward_args {
+  size_t struct_size;
+  const aotbuild_tensor* q;
+  const aotbuild_tensor* k;
+  const aotbuild_tensor* v;
+  const aotbuild_tensor* out;
+  const aotbuild_tensor* lse;
+  const aotbuild_tensor* dout;
+  const aotbuild_tensor* dq;
+  const aotbuild_tensor* dk;
+  const aotbuild_tensor* dv;
+  double scale;
+  int64_t window_left;
+  int64_t window_right;
+  int32_t window_align;
+  int32_t allow_tf32;
+  aotbuild_stream stream;
+  void* workspace;
+  size_t workspace_size;
+} aotbuild_attention_backward_args;
+
+AOTBUILD_API aotbuild_status aotbuild_attention_backward(
+    aotbuild_library* library, const aotbuild_attention_backward_args* args);
+AOTBUILD_API aotbuild_status aotbuild_attention_backward_query(
+    aotbuild_library* library, const aotbuild_attention_backward_args* args,
+    aotbuild_launch_info* info);
+
 #ifdef __cplusplus
 }
 /* Zeroed, with its size set. */

@@ -72,6 +72,14 @@ class Library {
     check(aotbuild_attention_forward_query(handle_, &args, &info));
     return info;
   }
+  void attention_backward(const aotbuild_attention_backward_args& args) const {
+    check(aotbuild_attention_backward(handle_, &args));
+  }
+  aotbuild_launch_info query(const aotbuild_attention_backward_args& args) const {
+    aotbuild_launch_info info = AOTBUILD_INIT(aotbuild_launch_info);
+    check(aotbuild_attention_backward_query(handle_, &args, &info));
+    return info;
+  }
 
   // Any operator of any pack.
   void launch(const aotbuild_launch_args& args) const { check(aotbuild_launch(handle_, &args)); }
