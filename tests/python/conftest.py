@@ -17,6 +17,9 @@ class Recorder:
     def attention_forward(self, **arguments: Any) -> None:
         self.calls.append(arguments)
 
+    def attention_backward(self, **arguments: Any) -> None:
+        self.calls.append(arguments)
+
     def launch(self, *arguments: Any) -> None:
         self.calls.append({"launch": arguments})
 

@@ -202,6 +202,44 @@ def test_a_subclass_of_a_tensor_is_a_tensor(recorder: Recorder) -> None:
     assert isinstance(out, torch.Tensor)
 
 
+def test_backward_makes_gradients_and_a_workspace(recorder: Recorder) -> None:
+    q, k, v = qkv(5, 7)
+    lse = torch.zeros(2, 4, 5)
+    dq, dk, dv = aotbuild.attention_backward(
+        q, k, v, q, lse, q, causal="lower_right", scale=0.3, library=recorder
+    )
+    assert (dq.shape, dk.shape, dv.shape) == (q.shape, k.shape, v.shape)
+    assert {dq.dtype, dk.dtype, dv.dtype} == {torch.float16}
+    (call,) = recorder.calls
+    assert (call["scale"], call["window_right"], call["window_align"]) == (0.3, 0, LOWER_RIGHT)
+    assert call["workspace"] is not None
+
+
+def test_backward_uses_what_is_given(recorder: Recorder) -> None:
+    q, k, v = qkv()
+    lse, workspace = torch.zeros(2, 4, 5), torch.zeros(64)
+    dq, dk, dv = (torch.empty_like(x) for x in (q, k, v))
+    results = aotbuild.attention_backward(
+        q, k, v, q, lse, q, dq=dq, dk=dk, dv=dv, workspace=workspace, stream=9, library=recorder
+    )
+    assert all(got is given for got, given in zip(results, (dq, dk, dv), strict=True))
+    assert recorder.calls[0]["stream"] == 9
+
+
+def test_backward_on_a_stream_needs_a_workspace(recorder: Recorder) -> None:
+    q, k, v = qkv()
+    with pytest.raises(ValueError, match="stream= is given without workspace="):
+        aotbuild.attention_backward(q, k, v, q, torch.zeros(2, 4, 5), q, stream=9, library=recorder)
+    assert recorder.calls == []
+
+
+def test_backward_of_host_memory_is_refused_by_the_runtime() -> None:
+    q, k, v = qkv()
+    with pytest.raises(LaunchError, match="device") as failure:
+        aotbuild.attention_backward(q, k, v, q, torch.zeros(2, 4, 5), q)
+    assert failure.value.status == Status.INVALID_ARGUMENT
+
+
 def test_launch_passes_names_values_and_workspace(recorder: Recorder) -> None:
     q, k, _ = qkv()
     workspace = torch.empty(256, dtype=torch.uint8)
