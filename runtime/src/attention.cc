@@ -243,6 +243,19 @@ class Backward {
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }
 
+  // Throws WORKSPACE unless there is room for delta.
+  void check_workspace() const {
+    const uint64_t needed = scratch_offset();
+    const auto address = reinterpret_cast<uintptr_t>(args_.workspace);
+    if (needed == 0) return;
+    if (address != 0 && address % kAlign == 0 && args_.workspace_size >= needed) return;
+    throw Error(AOTBUILD_ERROR_WORKSPACE,
+                "attention.backward needs a workspace of at least " + std::to_string(needed) +
+                    " bytes aligned to " + std::to_string(kAlign) + "; got " +
+                    std::to_string(args_.workspace_size) + " bytes at address " +
+                    std::to_string(address) + ". aotbuild_attention_backward_query tells the size");
+  }
+
   // run(a, b, c), the requests of the three kernels in order.
   template <class Run>
   void with_requests(void* workspace, uint64_t size, const Run& run) {
@@ -331,19 +344,13 @@ void attention_query(aotbuild_library& library, const aotbuild_attention_forward
 
 void attention(aotbuild_library& library, const aotbuild_attention_backward_args& args) {
   Backward backward(args);
-  const uint64_t offset = backward.scratch_offset();
-  const auto address = reinterpret_cast<uintptr_t>(args.workspace);
-  if (offset > 0 &&
-      (address == 0 || address % Backward::kAlign != 0 || args.workspace_size < offset)) {
-    throw Error(AOTBUILD_ERROR_WORKSPACE,
-                "attention.backward needs a workspace of at least " + std::to_string(offset) +
-                    " bytes aligned to " + std::to_string(Backward::kAlign) + "; got " +
-                    std::to_string(args.workspace_size) + " bytes at address " +
-                    std::to_string(address) + ". aotbuild_attention_backward_query tells the size");
-  }
   const auto run = [&](const LaunchRequest& delta, const LaunchRequest& keys,
                        const LaunchRequest& queries) {
     if (backward.empty()) return;
+    // The device before the workspace: where the tensors are in host memory, that is the news.
+    const Call::Device where = delta.call.device();
+    static_cast<void>(library.device(where.type, where.id));
+    backward.check_workspace();
     PreparedLaunch first(library, delta);
     PreparedLaunch second(library, keys);
     PreparedLaunch third(library, queries);
