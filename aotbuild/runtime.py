@@ -309,24 +309,24 @@ def _problem(
     scale: float | None,
     allow_tf32: bool,
 ) -> _Problem:
-    left, right, alignment = _window(shape_q[2], shape_k[2], causal, window, align)
+    left, right, named = window_bounds(shape_q[2], shape_k[2], causal, window, align)
     return {
         "scale": 1 / math.sqrt(max(shape_q[3], 1)) if scale is None else float(scale),
-        "window_left": left,
-        "window_right": right,
-        "window_align": alignment,
+        "window_left": _native.UNLIMITED if left is None else int(left),
+        "window_right": _native.UNLIMITED if right is None else int(right),
+        "window_align": _ALIGN[named],
         "allow_tf32": allow_tf32,
     }
 
 
-def _window(
+def window_bounds(
     seqlen_q: int,
     seqlen_k: int,
     causal: bool | Align | None,
     window: tuple[int | None, int | None] | None,
     align: Align | None,
-) -> tuple[int, int, int]:
-    """The mask in the runtime's terms: left bound, right bound, alignment."""
+) -> tuple[int | None, int | None, Align]:
+    """The mask that the arguments of `attention` name: left and right bound, alignment."""
     left, right = (None, None) if window is None else window
     for bound in (left, right):
         if bound is not None and (isinstance(bound, bool) or int(bound) != bound or bound < 0):
@@ -341,11 +341,7 @@ def _window(
             "causal='upper_left' (query i at key i) or 'lower_right' (query i at key "
             f"i + {seqlen_k - seqlen_q}), or the same as align= for a window that is not causal"
         )
-    return (
-        _native.UNLIMITED if left is None else int(left),
-        _native.UNLIMITED if right is None else int(right),
-        _ALIGN[named or "upper_left"],
-    )
+    return left, right, named or "upper_left"
 
 
 def _alignment(causal: bool | Align | None, align: Align | None) -> Align | None:
