@@ -15,7 +15,7 @@ import torch
 from aotbuild.families import builtin_families, load_family
 
 FOLDER = builtin_families() / "attention"
-FORWARD = load_family(FOLDER).family.operators[0]
+FORWARD = load_family(FOLDER).family.operator("forward")
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 TOLERANCE = {"fp16": 1e-3, "bf16": 8e-3, "fp32": 1e-5}
 INT32_MAX = 2**31 - 1

@@ -175,7 +175,8 @@ def test_promises_become_hints_and_checks() -> None:
         folder = builtin_families() / "attention"
     family = load_family(folder)
     arch = named("gfx942")
-    aligned = next(v for v in plan(family, arch, Profile.STANDARD) if v.promise == "aligned")
+    variants = plan(family, arch, Profile.STANDARD)
+    aligned = next(v for v in variants if (v.operator, v.promise) == ("forward", "aligned"))
     facts = compile_variant(folder, aligned).facts
     by_name = {argument.name: argument for argument in facts.arguments}
     assert (by_name["q"].divisibility, by_name["q"].range32) == (16, True)

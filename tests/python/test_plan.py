@@ -26,7 +26,7 @@ def arch_named(name: str) -> Arch:
 
 
 def test_equal_axis_behind_another_is_refused(attention: LoadedFamily) -> None:
-    operator = attention.family.operators[0]
+    operator = attention.family.operator("forward")
     bad = replace(operator, axes=(operator.axes[1], operator.axes[0]))
     with pytest.raises(SpecError, match="EQUAL axes must come before"):
         check_axes(bad)
@@ -42,13 +42,13 @@ def test_equal_axis_behind_another_is_refused(attention: LoadedFamily) -> None:
     ],
 )
 def test_axis_with_the_wrong_source_is_refused(attention: LoadedFamily, axis: Axis) -> None:
-    operator = attention.family.operators[0]
+    operator = attention.family.operator("forward")
     with pytest.raises(SpecError):
         check_axes(replace(operator, axes=(*operator.axes[:2], axis)))
 
 
 def test_family_with_nothing_to_build_is_an_error(attention: LoadedFamily) -> None:
-    operator = replace(attention.family.operators[0], valid=lambda arch, key, promise: False)
+    operator = replace(attention.family.operator("forward"), valid=lambda arch, key, promise: False)
     empty = replace(attention, family=Family("attention", (operator,)))
     with pytest.raises(SpecError, match="nothing to build"):
         plan(empty, ARCHES[0], Profile.STANDARD)
@@ -65,10 +65,12 @@ def test_every_arch_has_a_complete_plan(
     assert all(name.isascii() and name.isprintable() for name in names)
 
 
-def test_smoke_is_one_general_variant_per_dtype_and_head_dim(attention: LoadedFamily) -> None:
+def test_smoke_is_one_general_variant_per_operator_dtype_and_head_dim(
+    attention: LoadedFamily,
+) -> None:
     variants = plan(attention, arch_named("sm_90"), Profile.SMOKE)
-    classes = {(dict(v.key)["dtype"], dict(v.key)["head_dim"]) for v in variants}
-    assert len(variants) == len(classes) == 15
+    classes = {(v.operator, dict(v.key)["dtype"], dict(v.key)["head_dim"]) for v in variants}
+    assert len(variants) == len(classes) == 15 * len(attention.family.operators)
     assert {v.promise for v in variants} == {"any"}
 
 
@@ -83,7 +85,7 @@ def test_standard_has_one_chosen_config_a_key_and_full_has_more(attention: Loade
 
 def test_tf32_keys_only_where_the_arch_has_such_units(attention: LoadedFamily) -> None:
     def tf32(name: str) -> set[object]:
-        found = keys(attention.family.operators[0], arch_named(name))
+        found = keys(attention.family.operator("forward"), arch_named(name))
         return {key["dtype"] for key, _ in found if key["tf32"]}
 
     assert tf32("gfx950") == set()
