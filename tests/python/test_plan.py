@@ -48,8 +48,11 @@ def test_axis_with_the_wrong_source_is_refused(attention: LoadedFamily, axis: Ax
 
 
 def test_family_with_nothing_to_build_is_an_error(attention: LoadedFamily) -> None:
-    operator = replace(attention.family.operator("forward"), valid=lambda arch, key, promise: False)
-    empty = replace(attention, family=Family("attention", (operator,)))
+    operators = (
+        replace(operator, valid=lambda arch, key, promise: False)
+        for operator in attention.family.operators
+    )
+    empty = replace(attention, family=Family("attention", tuple(operators)))
     with pytest.raises(SpecError, match="nothing to build"):
         plan(empty, ARCHES[0], Profile.STANDARD)
 
