@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 import aotbuild
-from aotbuild import config, inspection, report
+from aotbuild import config, doctor, doctor_report, inspection, report
 from aotbuild.errors import AotbuildError, UsageError
 from aotbuild.families import load_families
+from aotbuild.machine import examine
 from aotbuild.pack import open_pack
 from aotbuild.target import ARCHES, ArchSpec, parse_arch_list
+from aotbuild.trial import try_devices
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -184,6 +186,35 @@ def inspect_pack(
         print(json.dumps(inspection.pack_json(opened), indent=2))
     else:
         inspection.print_pack(opened, report.console(sys.stdout), images=images)
+
+
+@app.command("doctor")
+def examine_machine(
+    launch: Annotated[
+        bool, typer.Option("--launch", help="Run a kernel on every GPU, and check its result.")
+    ] = False,
+    device: Annotated[
+        int | None, typer.Option(help="With --launch: only on the GPU of this number.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Tell what is installed, which pack serves which GPU, and what to do where none does."""
+    if device is not None and not launch:
+        raise UsageError("--device says where to launch; add --launch")
+    machine = examine(os.environ)
+    if device is not None and device not in {found.number for found in machine.devices}:
+        known = ", ".join(found.label for found in machine.devices) or "none"
+        raise UsageError(f"--device is {device}; the devices here are: {known}")
+    served = [pairing.device for pairing in doctor.pair(machine) if pairing.packs]
+    chosen = [found for found in served if launch and device in (None, found.number)]
+    tried = try_devices(chosen) if chosen else ()
+    diagnosis = doctor.diagnose(machine, tried, launch=launch)
+    if as_json:
+        print(json.dumps(doctor_report.diagnosis_json(machine, diagnosis), indent=2))
+    else:
+        doctor_report.print_diagnosis(machine, diagnosis, report.console(sys.stdout))
+    if not diagnosis.healthy:
+        raise typer.Exit(1)
 
 
 @app.command("arches")
