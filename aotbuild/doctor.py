@@ -164,8 +164,8 @@ def _unserved(machine: Machine, pairings: Sequence[Pairing]) -> list[Finding]:
     by_arch: dict[str, list[Device]] = {}
     for device in (pairing.device for pairing in pairings if not pairing.packs):
         if device.error:
-            remedies = (_INSTALL_DRIVER[device.vendor],) if machine.runtime.version else ()
-            found.append(Finding(f"{device.label}: {device.error}", remedies))
+            install = (_INSTALL_DRIVER[device.vendor],) if machine.runtime.version else ()
+            found.append(Finding(f"{device.label}: {device.error}", install))
         else:
             by_arch.setdefault(device.arch, []).append(device)
     for arch, devices in by_arch.items():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -62,3 +65,35 @@ def write_hollow_pack() -> Callable[..., Path]:
         return file
 
     return write
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel named by AOTBUILD_TEST_WHEEL, which CI sets, or else one built here."""
+    if given := os.environ.get("AOTBUILD_TEST_WHEEL"):
+        return Path(given)
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(folder), str(ROOT)]
+    subprocess.run(command, check=True)
+    (built,) = folder.glob("aotbuild-*.whl")
+    command = [sys.executable, "-m", "auditwheel", "repair", "-w", str(folder / "many"), str(built)]
+    subprocess.run(command, check=True)
+    (repaired,) = (folder / "many").iterdir()
+    return repaired
+
+
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stand-ins for the drivers of tests/cpp, for LD_LIBRARY_PATH."""
+    folder = tmp_path_factory.mktemp("stand_ins")
+    for vendor, soname in (("cuda", "libcuda.so.1"), ("hip", "libamdhip64.so.7")):
+        command = (
+            "c++", "-std=c++17", "-shared", "-fPIC", f"-I{ROOT}/runtime/include",
+            f"-I{ROOT}/runtime/src", f"-Wl,-soname,{soname}",
+            f"{ROOT}/tests/cpp/fake_{vendor}.cc", "-o", f"{folder / soname}",
+        )  # fmt: skip
+        subprocess.run(command, check=True)
+    return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -17,21 +16,9 @@ MEBIBYTE = 1 << 20
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel named by AOTBUILD_TEST_WHEEL, which CI sets, or else one built here."""
-    if given := os.environ.get("AOTBUILD_TEST_WHEEL"):
-        return Path(given)
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(folder), str(ROOT)]
-    subprocess.run(command, check=True)
-    (built,) = folder.glob("aotbuild-*.whl")
-    return built
-
-
-@pytest.fixture(scope="session")
 def names(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
-        return set(archive.namelist())
+        return {name for name in archive.namelist() if not name.endswith("/")}
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +48,9 @@ def test_nothing_is_there_that_does_not_belong(names: set[str]) -> None:
         | aotbuild/_native\.[\w.-]*so
         | aotbuild/lib/libaotbuild\.so\.0
         | aotbuild/lib/cmake/aotbuild/aotbuild(Config|ConfigVersion|Targets|Targets-release)\.cmake
+        | aotbuild/lib/cmake/aotbuild/AotbuildProvision\.cmake
+        | aotbuild/share/aotbuild/runtime\.json
+        | aotbuild/images/index\.json
         | aotbuild/include/aotbuild/\w+\.(h|hpp)
         | aotbuild/kernels/(\w+/)?\w+\.py
         | aotbuild/kernels/\w+/tuned/\w+\.csv
@@ -84,6 +74,24 @@ def test_everything_is_there(names: set[str]) -> None:
     assert sorted((sources | kernels | headers | {"aotbuild/py.typed", LIBRARY}) - names) == []
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert any(name.endswith("dist-info/entry_points.txt") for name in names)
+
+
+def test_the_name_is_one_that_an_index_takes(wheel: Path) -> None:
+    """An index refuses linux_x86_64. Python 3.12 and later share a wheel, by the stable ABI."""
+    minor = sys.version_info.minor
+    python = "cp312-abi3" if minor >= 12 else f"cp3{minor}-cp3{minor}"
+    pattern = rf"aotbuild-[\d.]+-{python}-manylinux_2_\d+_(x86_64|aarch64)\.whl"
+    assert re.fullmatch(pattern, wheel.name)
+
+
+def test_the_glibc_that_the_name_promises_is_enough(wheel: Path, unpacked: Path) -> None:
+    promised = int(re.findall(r"manylinux_2_(\d+)_", wheel.name)[0])
+    for path in (unpacked / LIBRARY, native(unpacked)):
+        command = ["readelf", "-VW", str(path)]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        needed = {int(minor) for minor in re.findall(r"Name: GLIBC_2\.(\d+)", text)}
+        assert needed
+        assert max(needed) <= promised
 
 
 def test_the_module_finds_its_library_wherever_it_lies(unpacked: Path) -> None:
