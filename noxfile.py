@@ -73,8 +73,8 @@ def cpp(session: nox.Session) -> None:
 
 
 def _build_wheel(session: nox.Session, dist: Path) -> Path:
-    """Builds the wheel as it is published. It is tagged with the oldest glibc that it runs with;
-    auditwheel fails if it needs a library that not every such system has."""
+    """Builds the wheel as it is published: auditwheel names the oldest glibc that it runs with. It
+    would also graft libraries that not every system has; a test sees that there are none."""
     session.install(*_group("wheel"))
     shutil.rmtree(dist, ignore_errors=True)
     built = dist / "built"

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import aotbuild
+from aotbuild.target import ARCHES
+
 ROOT = Path(__file__).parents[2]
 LIBRARY = "aotbuild/lib/libaotbuild.so.0"
 MEBIBYTE = 1 << 20
@@ -74,6 +77,18 @@ def test_everything_is_there(names: set[str]) -> None:
     assert sorted((sources | kernels | headers | {"aotbuild/py.typed", LIBRARY}) - names) == []
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert any(name.endswith("dist-info/entry_points.txt") for name in names)
+
+
+def test_every_arch_is_an_extra_that_brings_images_of_this_version(unpacked: Path) -> None:
+    (metadata,) = unpacked.glob("*.dist-info/METADATA")
+    text = metadata.read_text(encoding="utf-8")
+    extras = {arch.name.replace("_", "-") for arch in ARCHES}
+    assert set(re.findall(r"^Provides-Extra: (.*)$", text, re.M)) == {"compile", *extras}
+    required = re.findall(r"^Requires-Dist: (aotbuild-images.*?) *; *(.*)$", text, re.M)
+    version = aotbuild.__version__
+    assert sorted((name, re.sub(r"[\s'\"]", "", when)) for name, when in required) == sorted(
+        (f"aotbuild-images-{extra}=={version}", f"extra=={extra}") for extra in extras
+    )
 
 
 def test_the_name_is_one_that_an_index_takes(wheel: Path) -> None:
