@@ -198,7 +198,10 @@ def examine_machine(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Tell what is installed, which pack serves which GPU, and what to do where none does."""
+    """Tell what is installed, which pack serves which GPU, and what to do where none does.
+
+    Exits with 0 if every GPU is served and nothing is broken, also where there is no GPU.
+    """
     if device is not None and not launch:
         raise UsageError("--device says where to launch; add --launch")
     machine = examine(os.environ)
