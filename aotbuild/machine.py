@@ -199,27 +199,39 @@ def _compiler() -> Compiler:
 # ---- Toolkits, drivers, devices ---------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Kit:
+    name: str
+    header: str
+    variables: tuple[str, ...]
+    places: tuple[str, ...]
+
+
+_KITS = (
+    _Kit("CUDA", "include/cuda.h", ("CUDA_HOME", "CUDA_PATH"), ("usr/local/cuda*", "usr")),
+    _Kit("ROCm", "include/hip/hip_version.h", ("ROCM_PATH", "HIP_PATH"), ("opt/rocm*", "usr")),
+)
+
+
 def find_toolkits(environ: Mapping[str, str], root: Path) -> tuple[Toolkit, ...]:
     """Toolkits in their usual places, and where their own variables say."""
     found: dict[str, Toolkit] = {}
-    for name, header, variables, places in (
-        ("CUDA", "include/cuda.h", ("CUDA_HOME", "CUDA_PATH"), ("usr/local/cuda*", "usr")),
-        (
-            "ROCm", "include/hip/hip_version.h", ("ROCM_PATH", "HIP_PATH"),
-            ("opt/rocm*", "usr"),
-        ),
-    ):  # fmt: skip
-        named = [Path(environ[variable]) for variable in variables if environ.get(variable)]
-        for folder in (*named, *(path for place in places for path in sorted(root.glob(place)))):
-            file = folder / header
+    for kit in _KITS:
+        named = [Path(environ[name]) for name in kit.variables if environ.get(name)]
+        usual = [path for place in kit.places for path in sorted(root.glob(place))]
+        for folder in (*named, *usual):
+            file = folder / kit.header
             if file.is_file():
-                real = str(file.resolve())
-                found.setdefault(real, Toolkit(name, _header_version(file), str(folder)))
+                version = _header_version(file)
+                found.setdefault(str(file.resolve()), Toolkit(kit.name, version, str(folder)))
     return tuple(found.values())
 
 
 def _header_version(file: Path) -> str:
-    numbers = dict(_DEFINITION.findall(file.read_text("utf-8", errors="replace")))
+    try:
+        numbers = dict(_DEFINITION.findall(file.read_text("utf-8", errors="replace")))
+    except OSError:
+        return "unknown"
     if cuda := int(numbers.get("CUDA_VERSION", 0)):
         return f"{cuda // 1000}.{cuda % 1000 // 10}"
     parts = [numbers.get(f"HIP_VERSION_{part}") for part in ("MAJOR", "MINOR")]
