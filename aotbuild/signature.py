@@ -29,12 +29,12 @@ def create_key() -> tuple[bytes, str]:
     return pem, key.public_key().public_bytes_raw().hex()
 
 
-def public_key(private_pem: bytes, where: str) -> str:
+def public_key(private_pem: bytes, where: str = "the private key") -> str:
     """The public part of a private key, in hexadecimal. Raises ReleaseError as `sign`."""
     return _load(private_pem, where).public_key().public_bytes_raw().hex()
 
 
-def sign(data: bytes, private_pem: bytes, where: str) -> str:
+def sign(data: bytes, private_pem: bytes, where: str = "the private key") -> str:
     """The text of a signature file for exactly these bytes. `where` is what messages call the key.
 
     Raises ReleaseError if `private_pem` is not an Ed25519 key without a password.

@@ -128,15 +128,15 @@ def test_private_keys_of_other_kinds() -> None:
 @pytest.mark.parametrize(("secret", "public", "message", "r", "s"), VECTORS)
 def test_vectors(secret: str, public: str, message: str, r: str, s: str) -> None:
     data = bytes.fromhex(message)
-    assert public_key(pem(secret), "key") == public
-    assert sign(data, pem(secret), "key") == f"{r}{s}\n"
+    assert public_key(pem(secret)) == public
+    assert sign(data, pem(secret)) == f"{r}{s}\n"
     assert verify(data, f"{r}{s}\n", PUBLIC, "data") == public
 
 
 def test_one_good_signature_of_several_is_enough() -> None:
     """So that an index can be signed by the key that leaves and by the key that comes."""
     private, public = create_key()
-    both = sign(DATA, private, "key") + SIGNATURE
+    both = sign(DATA, private) + SIGNATURE
     assert verify(DATA, both, [PUBLIC[1]], "data") == PUBLIC[1]
     assert verify(DATA, both, [public], "data") == public
     with pytest.raises(TrustError):
@@ -147,7 +147,7 @@ def test_keys_differ() -> None:
     (first, public), (second, other) = create_key(), create_key()
     assert public != other
     assert first != second
-    assert public_key(first, "key") == public
+    assert public_key(first) == public
 
 
 def test_cryptography_is_loaded_when_needed() -> None:
