@@ -4,7 +4,6 @@ what the library itself says.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -79,7 +78,7 @@ def read_prebuilt(prefix: Path, version: str) -> Prebuilt:
     members = tuple(_members(prefix))
     names = [member.name for member in members]
     for name in _REQUIRED:
-        if not any(member == name or member.startswith(name) for member in names):
+        if name not in names and not any(name[-1] == "/" and n.startswith(name) for n in names):
             raise ReleaseError(
                 f"{prefix}: {name} is missing, so it is no installed runtime. Configure with "
                 "-DCMAKE_INSTALL_LIBDIR=lib, and install into an empty folder"
@@ -114,18 +113,20 @@ def _members(prefix: Path) -> Iterator[Member]:
 
 
 def _read_manifest(file: Path) -> Manifest:
-    fields = {field.name for field in dataclasses.fields(Manifest)}
     try:
         table: Any = json.loads(file.read_text("utf-8"))
     except ValueError as error:
         raise ReleaseError(f"{file} is not JSON: {error}") from error
-    if not isinstance(table, dict) or set(table) != fields:
-        raise ReleaseError(f"{file}: expected an object of {', '.join(sorted(fields))}")
-    # Shapes of the values are those of an index, whose reader checks them.
-    if not isinstance(table["toolkits"], list) or not table["toolkits"]:
+    types = {"version": str, "abi": int, "cpu": str, "toolkits": list, "contracts": dict}
+    if not isinstance(table, dict) or set(table) != set(types):
+        raise ReleaseError(f"{file}: expected an object of {', '.join(types)}")
+    for name, kind in types.items():  # more of their shape is checked where the index is written
+        if type(table[name]) is not kind:
+            raise ReleaseError(f"{file}: {name} is {table[name]!r}, which is no {kind.__name__}")
+    if not table["toolkits"]:
         raise ReleaseError(
-            f"{file}: toolkits is {table['toolkits']!r}. No machine would match it: build it with "
-            "AOTBUILD_CUDA_INCLUDE_DIRS or AOTBUILD_HIP_INCLUDE_DIRS, so that its declarations are "
+            f"{file}: toolkits is empty, so no machine would match. Build it with "
+            "AOTBUILD_CUDA_INCLUDE_DIRS or AOTBUILD_HIP_INCLUDE_DIRS, for its declarations to be "
             "compared with a toolkit's headers"
         )
     return Manifest(**{**table, "toolkits": tuple(table["toolkits"])})

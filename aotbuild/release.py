@@ -101,7 +101,8 @@ def write_key(path: Path) -> str:
 def shipped(name: str) -> Path:
     """A file that comes with aotbuild: in the package, or else in the source tree."""
     package = Path(__file__).resolve().parent
-    places = [package / "lib/cmake/aotbuild", package.parent / "cmake", package.parent / "images"]
+    source = package.parent
+    places = (package / "lib/cmake/aotbuild", source / "cmake", source / "images")
     for place in places:
         if (place / name).is_file():
             return place / name
