@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import importlib.util
 import json
 import os
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 import aotbuild
-from aotbuild import config, doctor, doctor_report, inspection, report
+from aotbuild import config, doctor, doctor_report, inspection, release, report
 from aotbuild.errors import AotbuildError, UsageError
 from aotbuild.families import load_families
 from aotbuild.machine import examine
@@ -218,6 +219,56 @@ def examine_machine(
         doctor_report.print_diagnosis(machine, diagnosis, report.console(sys.stdout))
     if not diagnosis.healthy:
         raise typer.Exit(1)
+
+
+@app.command("release")
+def make_release(
+    out: Annotated[str, typer.Option(help="Folder to write; absent, or an earlier release.")],
+    serial: Annotated[int, typer.Option(min=1, help="Number of this index; it only grows.")],
+    expires: Annotated[
+        dt.datetime, typer.Option(formats=["%Y-%m-%d"], help="Last day of the index, UTC.")
+    ],
+    packs: Annotated[str | None, typer.Option(help="Folder of compiled packs (images).")] = None,
+    runtime: Annotated[
+        list[str] | None, typer.Option(help="Prefix that a runtime is installed in.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="The sdist: aotbuild-<version>.tar.gz.")
+    ] = None,
+    mirror: Annotated[list[str] | None, typer.Option(help="URL of the folder.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="Private key (PEM) that signs.")] = None,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="No signature: for an index that is pinned.")
+    ] = False,
+    config_file: Annotated[
+        str | None, typer.Option("--config", help="Settings file (aotbuild.toml).")
+    ] = None,
+) -> None:
+    """Turn packs and built runtimes into the folder that mirrors hold, with its index."""
+    if unsigned == bool(key):
+        raise UsageError("name a --key to sign with, or say --unsigned; one of the two")
+    settings = config.load(
+        {"output": packs, "config": config_file}, environ=os.environ, folder=Path.cwd()
+    )
+    request = release.Request(
+        version=aotbuild.__version__,
+        serial=serial,
+        expires=expires.replace(hour=23, minute=59, second=59, tzinfo=dt.timezone.utc),
+        packs=settings.output,
+        runtimes=tuple(map(Path, runtime or ())),
+        source=None if source is None else Path(source),
+        mirrors=tuple(mirror or ()),
+        keys=tuple(map(Path, key or ())),
+    )
+    index = release.make_release(request, Path(out))
+    rows = [(item.file, report.size(item.size), item.sha256) for item in index.artifacts]
+    report.console(sys.stdout).print(report.table(("file", ">size", "SHA-256"), rows))
+
+
+@app.command("new-key")
+def make_key(path: Annotated[str, typer.Argument(help="File to write.")]) -> None:
+    """Make a key to sign releases with, and print its public part."""
+    print(release.write_key(Path(path)))
 
 
 @app.command("arches")

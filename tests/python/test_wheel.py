@@ -53,7 +53,7 @@ def test_nothing_is_there_that_does_not_belong(names: set[str]) -> None:
         | aotbuild/lib/cmake/aotbuild/aotbuild(Config|ConfigVersion|Targets|Targets-release)\.cmake
         | aotbuild/lib/cmake/aotbuild/AotbuildProvision\.cmake
         | aotbuild/share/aotbuild/runtime\.json
-        | aotbuild/images/index\.json
+        | aotbuild/lib/cmake/aotbuild/index\.json
         | aotbuild/include/aotbuild/\w+\.(h|hpp)
         | aotbuild/kernels/(\w+/)?\w+\.py
         | aotbuild/kernels/\w+/tuned/\w+\.csv
@@ -83,7 +83,7 @@ def test_every_arch_is_an_extra_that_brings_images_of_this_version(unpacked: Pat
     (metadata,) = unpacked.glob("*.dist-info/METADATA")
     text = metadata.read_text(encoding="utf-8")
     extras = {arch.name.replace("_", "-") for arch in ARCHES}
-    assert set(re.findall(r"^Provides-Extra: (.*)$", text, re.M)) == {"compile", *extras}
+    assert set(re.findall(r"^Provides-Extra: (.*)$", text, re.M)) == {"compile", "release", *extras}
     required = re.findall(r"^Requires-Dist: (aotbuild-images.*?) *; *(.*)$", text, re.M)
     version = aotbuild.__version__
     assert sorted((name, re.sub(r"[\s'\"]", "", when)) for name, when in required) == sorted(
