@@ -13,6 +13,7 @@ from typing import Any
 import make_packs
 import pytest
 
+import aotbuild
 from aotbuild.arguments import Bound, physical
 from aotbuild.assemble import build_pack
 from aotbuild.families import load_families
@@ -58,7 +59,8 @@ def write_hollow_pack() -> Callable[..., Path]:
             code = bytearray(make_packs.elf_header(machine, arch.elf_flags, bytes([number]) * 400))
             code[8] = 7 if arch.vendor == "cuda" else code[8]  # the ABI of cubins
             made.append((variant, CompiledImage(facts, {}, bytes(code))))
-        pack = build_pack(family, arch, "smoke", made, {}, "aotbuild test")
+        producer = f"aotbuild {aotbuild.__version__}"
+        pack = build_pack(family, arch, "smoke", made, {}, producer)
         operators = tuple(replace(operator, contract=contract) for operator in pack.operators)
         file = folder / arch.name / "attention.aotpack"
         write_file(file, encode(replace(pack, operators=operators)))

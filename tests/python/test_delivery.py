@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import datetime as dt
 import json
 import os
+import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,9 @@ from pathlib import Path
 import pytest
 
 import aotbuild
+from aotbuild.release import Request, make_release
 
+ROOT = Path(__file__).parents[2]
 ARCH = "gfx942"
 
 
@@ -72,57 +73,51 @@ class Doctor:
     problems: str
 
 
-@pytest.fixture(scope="module")
-def environment(
-    wheel: Path, stand_ins: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Environment:
-    made = Environment(tmp_path_factory.mktemp("environment"), stand_ins)
-    made.install(str(wheel))
-    return made
+@pytest.fixture
+def released(tmp_path: Path, write_hollow_pack: Callable[..., Path]) -> Path:
+    """The folder of a release with one pack, from which it is served, too."""
+    write_hollow_pack(tmp_path / "packs", ARCH)
+    folder = tmp_path / "release"
+    expires = dt.datetime.now(dt.timezone.utc).replace(microsecond=0) + dt.timedelta(days=1)
+    request = Request(
+        version=aotbuild.__version__,
+        serial=1,
+        expires=expires,
+        packs=tmp_path / "packs",
+        mirrors=(folder.as_uri(),),
+    )
+    make_release(request, folder)
+    return folder
 
 
-def write_image_wheel(pack: Path, folder: Path) -> None:
-    """A wheel of images as `aotbuild release` makes them, with one pack."""
-    name = f"aotbuild_images_{ARCH}-{aotbuild.__version__}"
-    files = {
-        f"aotbuild_images/{ARCH}/{pack.name}": pack.read_bytes(),
-        f"{name}.dist-info/METADATA": (
-            f"Metadata-Version: 2.1\nName: aotbuild-images-{ARCH}\n"
-            f"Version: {aotbuild.__version__}\n"
-        ).encode(),
-        f"{name}.dist-info/WHEEL": (
-            b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        ),
-    }
-    record = f"{name}.dist-info/RECORD"
-    lines = [f"{file},sha256={_digest(data)},{len(data)}" for file, data in files.items()]
-    files[record] = "\n".join([*lines, f"{record},,", ""]).encode()
-    with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as archive:
-        for file, data in files.items():
-            archive.writestr(file, data)
-
-
-def _digest(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-
-
-def test_the_wheel_alone_brings_no_images(environment: Environment) -> None:
+def test_the_wheel_and_images_by_an_extra(
+    wheel: Path, released: Path, stand_ins: Path, tmp_path: Path
+) -> None:
+    environment = Environment(tmp_path / "environment", stand_ins)
+    environment.install(str(wheel))
     said = environment.doctor()
     assert (said.verdict, said.packs) == ("2 GPUs; 1 problem", ())
     for way in (f"aotbuild fetch --arch {ARCH}", f"pip install 'aotbuild[{ARCH}]'"):
         assert way in said.problems
 
-
-def test_images_by_an_extra(
-    wheel: Path,
-    environment: Environment,
-    tmp_path: Path,
-    write_hollow_pack: Callable[..., Path],
-) -> None:
-    write_image_wheel(write_hollow_pack(tmp_path, ARCH), tmp_path)
-    environment.install("--find-links", str(tmp_path), f"aotbuild[{ARCH}] @ {wheel.as_uri()}")
+    environment.install("--find-links", str(released), f"aotbuild[{ARCH}] @ {wheel.as_uri()}")
     said = environment.doctor()
     assert (said.verdict, said.problems) == ("2 GPUs, served", "[]")
     assert said.packs == (("image wheel", f"{ARCH}/attention"),)
     environment.run("pip", "uninstall", "-q", "-y", f"aotbuild-images-{ARCH}")
     assert environment.doctor().packs == ()
+
+
+def test_images_chosen_when_installing(released: Path, stand_ins: Path, tmp_path: Path) -> None:
+    """From source, whose index pins the release."""
+    source = tmp_path / "source"
+    ignored = shutil.ignore_patterns("build", "dist", "tests", ".*", "__pycache__")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    shutil.copy(released / "index.json", source / "images" / "index.json")
+    environment = Environment(tmp_path / "environment", stand_ins)
+    chosen = f"cmake.define.AOTBUILD_TARGET_ARCH={ARCH}"
+    # Debug, since the compiler is quicker then.
+    environment.install(str(source), "-C", chosen, "-C", "cmake.build-type=Debug")
+    said = environment.doctor()
+    assert (said.verdict, said.problems) == ("2 GPUs, served", "[]")
+    assert said.packs == (("beside the library", f"{ARCH}/attention"),)

@@ -355,6 +355,19 @@ def test_a_driver_that_is_there_and_cannot_be_loaded(doctor: Doctor, tmp_path: P
     assert "libcuda.so.1: file too short" in whats(done)
 
 
+def test_a_pack_of_another_contract(
+    doctor: Doctor, tmp_path: Path, write_hollow_pack: Write
+) -> None:
+    file = write_hollow_pack(tmp_path, "gfx942", contract=2)
+    done = doctor(AOTBUILD_IMAGE_PATH=tmp_path, FAKE_HIP_COUNT=None)
+    assert done.status == 1
+    misfit = "attention.forward has contract 2, the runtime calls contract 1"
+    assert whats(done).splitlines() == [
+        f"{file} (aotbuild {aotbuild.__version__}): {misfit}",
+        "no usable pack for gfx942 (hip:0, hip:1)",
+    ]
+
+
 def test_devices_with_packs(doctor: Doctor, tmp_path: Path, write_hollow_pack: Write) -> None:
     files = [str(write_hollow_pack(tmp_path, arch)) for arch in ("sm_90", "gfx942")]
     environment = {"AOTBUILD_IMAGE_PATH": tmp_path, **TWO_OF_EACH}

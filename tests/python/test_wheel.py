@@ -74,7 +74,15 @@ def test_everything_is_there(names: set[str]) -> None:
         for path in ROOT.glob("runtime/include/aotbuild/*.h*")
     }
     assert len(kernels) >= 2
-    assert sorted((sources | kernels | headers | {"aotbuild/py.typed", LIBRARY}) - names) == []
+    others = {
+        "aotbuild/py.typed",
+        "aotbuild/share/aotbuild/runtime.json",
+        *(
+            f"aotbuild/lib/cmake/aotbuild/{name}"
+            for name in ("AotbuildProvision.cmake", "index.json")
+        ),
+    }
+    assert sorted((sources | kernels | headers | others | {LIBRARY}) - names) == []
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert any(name.endswith("dist-info/entry_points.txt") for name in names)
 
