@@ -36,7 +36,10 @@ def write_wheel(arch: str, version: str, packs: Mapping[str, bytes], license_tex
     files = {
         f"aotbuild_images/{arch}/{family}.aotpack": data for family, data in sorted(packs.items())
     }
+    # With a file of its own, the namespace's folder goes with the last wheel in it: `pip uninstall`
+    # leaves a folder that holds only folders.
     files |= {
+        f"aotbuild_images/{arch}.txt": _about(arch).encode(),
         f"{info}/METADATA": _metadata(arch, version).encode(),
         f"{info}/WHEEL": _wheel(version).encode(),
         f"{info}/LICENSE": license_text,
@@ -60,10 +63,18 @@ def write_wheel(arch: str, version: str, packs: Mapping[str, bytes], license_tex
     return Wheel(f"{name}-{version}-{_TAG}.whl", stream.getvalue())
 
 
+def _about(arch: str) -> str:
+    # The extra as pip normalises it; before 23.3 it did not find sm_90 for sm-90.
+    return f"""\
+Packs of compiled kernels for {arch}. The package aotbuild of the same version finds them; install
+both with `pip install 'aotbuild[{_dashed(arch)}]'`.
+"""
+
+
 def _metadata(arch: str, version: str) -> str:
     return f"""\
 Metadata-Version: 2.1
-Name: aotbuild-images-{arch.replace("_", "-")}
+Name: aotbuild-images-{_dashed(arch)}
 Version: {version}
 Summary: Triton kernels for {arch}, compiled ahead of time for aotbuild
 License: MIT
@@ -71,9 +82,12 @@ Classifier: Operating System :: POSIX :: Linux
 Requires-Python: >=3.10
 Description-Content-Type: text/markdown
 
-Packs of compiled kernels for {arch}. The package aotbuild of the same version finds them; install
-both with `pip install 'aotbuild[{arch}]'`.
-"""
+{_about(arch)}"""
+
+
+def _dashed(arch: str) -> str:
+    """As names of packages and extras are normalised."""
+    return arch.replace("_", "-")
 
 
 def _wheel(version: str) -> str:
