@@ -68,6 +68,8 @@ def make_release(request: Request, out: Path) -> Index:
         folder = Path(aside, "release")
         artifacts = []
         for artifact, data in _all(request, _Agreement()):
+            if (folder / artifact.file).exists():
+                raise ReleaseError(f"two parts of the release are {artifact.file}; give one")
             write_file(folder / artifact.file, data)
             artifacts.append(artifact)
         index = replace(planned, artifacts=tuple(artifacts))
@@ -229,7 +231,7 @@ def _checked_pack(file: Path, data: bytes, arch: Arch, version: str) -> Pack:
     producer = f"aotbuild {version}"
     if pack.producer != producer:
         raise ReleaseError(
-            f"{file} was made by {pack.producer!r}, this is {producer!r}; compile it"
+            f"{file} was made by {pack.producer!r}, this is {producer!r}; compile it again"
         )
     try:
         for image in {image.code: image for image in pack.images}.values():
