@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _CHUNK = 1 << 16
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REMEDY = "or set another folder with cache_dir"
 _SCHEMES = ("http://", "https://")
 
 
@@ -73,7 +74,7 @@ class _Part:
         self.digest.update(chunk)
 
     def append(self, chunk: bytes) -> None:
-        with _room(self._path, self._size - self.position):
+        with room(self._path, self._size - self.position, _REMEDY):
             self._file.write(chunk)
         self._count(chunk)
 
@@ -84,7 +85,7 @@ class _Part:
 
     def become(self, path: Path) -> None:
         """Renames the part as the whole file that it is."""
-        with _room(self._path, 0):
+        with room(self._path, 0, _REMEDY):
             self._file.flush()
             os.fsync(self._file.fileno())
         self._path.replace(path)
@@ -121,14 +122,14 @@ class Downloads:
         that came was something else.
         """
         whole = self.folder / artifact.sha256
-        with _room(self.folder, artifact.size):
+        with room(self.folder, artifact.size, _REMEDY):
             self.folder.mkdir(parents=True, exist_ok=True)
         with self._part(whole, artifact) as part:
             if part is None:
                 return whole
             if part.position > artifact.size:
                 part.restart()
-            _check_room(self.folder, artifact.size - part.position)
+            check_room(self.folder, artifact.size - part.position, _REMEDY)
             begun = self._clock.now()
             self._watcher.begun(artifact.file, artifact.size, part.position)
             self._persist(
@@ -330,23 +331,22 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
-def _check_room(folder: Path, need: int) -> None:
+def check_room(folder: Path, need: int, remedy: str) -> None:
+    """Raises FetchError if `folder` has not `need` bytes free."""
     free = shutil.disk_usage(folder).free
     if free < need:
         raise FetchError(
-            f"{folder} has {free} bytes free and {need} are needed; make room, or set another "
-            "folder with cache_dir"
+            f"{folder} has {free} bytes free, and about {need} are needed; make room, {remedy}"
         )
 
 
 @contextlib.contextmanager
-def _room(path: Path, need: int) -> Iterator[None]:
+def room(path: Path, need: int, remedy: str) -> Iterator[None]:
     """Turns a disk that is full or refuses into a FetchError; `need` is in bytes."""
     try:
         yield
     except OSError as error:
-        needed = f" ({need} more bytes are needed there)" if error.errno in _FULL else ""
+        needed = f" (about {need} more bytes are needed there)" if error.errno in _FULL else ""
         raise FetchError(
-            f"cannot write {path}: {error.strerror}{needed}; make room, or set another folder "
-            "with cache_dir"
+            f"cannot write {error.filename or path}: {error.strerror}{needed}; make room, {remedy}"
         ) from error
