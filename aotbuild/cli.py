@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import importlib.util
@@ -153,6 +154,84 @@ def compile_packs(
     with report.watcher(sys.stderr) as watcher:
         result = build(families, arches, settings, f"aotbuild {aotbuild.__version__}", watcher)
     report.print_summary(result, sys.stdout)
+
+
+@app.command("fetch")
+def fetch_packs(
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(help="GPU arch: gfx950, sm_90, ... A list, or the option again, for several."),
+    ] = None,
+    family: Annotated[
+        list[str] | None, typer.Option(help="Kernel family; all if left out.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="Folder that packs go into.")] = None,
+    index: Annotated[
+        str | None, typer.Option(help="Index of a release: URL, file or folder.")
+    ] = None,
+    mirror: Annotated[
+        list[str] | None, typer.Option(help="URL or folder to fetch from before the index's.")
+    ] = None,
+    locked: Annotated[
+        str | None, typer.Option(help="Lock file, in place of an index: just the packs in it.")
+    ] = None,
+    strict_arch: Annotated[
+        bool | None,
+        typer.Option("--strict-arch/--subset", help="Fail if one arch has no pack, or fetch on."),
+    ] = None,
+    offline: Annotated[
+        bool | None, typer.Option("--offline/--online", help="Keep off the network.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be fetched; fetch nothing.")
+    ] = False,
+    key: Annotated[
+        list[str] | None, typer.Option(help="Public key that may sign an index of the network.")
+    ] = None,
+    allow_unsigned: Annotated[
+        bool | None, typer.Option("--allow-unsigned", help="Take an index without a signature.")
+    ] = None,
+    cache_dir: Annotated[str | None, typer.Option(help="Folder of the cache.")] = None,
+    cache_limit: Annotated[str | None, typer.Option(help="Size of the cache, as 4GiB.")] = None,
+    config_file: Annotated[
+        str | None, typer.Option("--config", help="Settings file (aotbuild.toml).")
+    ] = None,
+) -> None:
+    """Fetch published packs for GPU archs into a folder that the runtime searches."""
+    settings = config.load(
+        {
+            "family": family,
+            "fetch_to": to,
+            "index": index,
+            "mirror": mirror,
+            "strict_arch": None if strict_arch is None else str(strict_arch),
+            "offline": None if offline is None else str(offline),
+            "key": key,
+            "allow_unsigned": None if allow_unsigned is None else str(allow_unsigned),
+            "cache_dir": cache_dir,
+            "cache_limit": cache_limit,
+            "config": config_file,
+        },
+        environ=os.environ,
+        folder=Path.cwd(),
+    )
+    # Here, since only this command needs the network.
+    from aotbuild import fetch
+
+    if settings.allow_unsigned and settings.index.startswith("http"):
+        _warn(f"the index {settings.index} is not checked for a signature")
+    with (
+        report.fetch_watcher(sys.stderr) as watcher,
+        contextlib.closing(fetch.downloads(settings, watcher)) as store,
+    ):
+        plan = fetch.plan(arch or [], settings, store, locked=locked or "")
+        report.print_verdicts(plan.verdicts, sys.stdout)
+        if dry_run:
+            for artifact in plan.wanted:
+                print("\n  ".join([artifact.file, *fetch.sources(plan, artifact)]))
+            return
+        outcome = fetch.carry_out(plan, settings, store, watcher)
+    report.print_fetched(outcome, sys.stdout)
 
 
 def _check_compiler() -> None:

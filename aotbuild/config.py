@@ -9,6 +9,7 @@ import dataclasses
 import os
 import re
 import sys
+import urllib.parse
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -112,6 +113,28 @@ def _check_paths(value: Any, base: Path) -> tuple[Path, ...]:
     return tuple(_check_path(item, base) for item in _check_strings(value, base))
 
 
+def _check_location(value: Any, base: Path) -> str:
+    """A URL as it is; a path, or a URL of a file, as an absolute path."""
+    if isinstance(value, str) and re.match(r"https?://[^/\s]", value):
+        return value
+    if isinstance(value, str) and value.startswith("file:///"):
+        value = urllib.parse.unquote(urllib.parse.urlsplit(value).path)
+    if isinstance(value, str) and "://" in value:
+        raise _WrongValueError
+    return str(_check_path(value, base).absolute())
+
+
+def _check_locations(value: Any, base: Path) -> tuple[str, ...]:
+    return tuple(_check_location(item, base) for item in _check_strings(value, base))
+
+
+def _check_keys(value: Any, base: Path) -> tuple[str, ...]:
+    keys = _check_strings(value, base)
+    if not all(re.fullmatch("[0-9a-f]{64}", key) for key in keys):
+        raise _WrongValueError
+    return keys
+
+
 def _check_profile(value: Any, _: Path) -> Profile:
     try:
         return Profile(value)
@@ -127,6 +150,15 @@ _BOOL = _Kind("true or false", lambda text: _SWITCH.get(text.lower(), text), _ch
 _PATH = _Kind("a path", str, _check_path)
 _PATHS = _Kind("a list of paths", lambda text: text.split(os.pathsep), _check_paths)
 _NAMES = _Kind("a list of names", lambda text: re.split(r"[\s,;]+", text), _check_strings)
+_LOCATION = _Kind("a URL of http or https, or a path", str, _check_location)
+_LOCATIONS = _Kind(
+    "a list of URLs of http or https and paths", lambda text: text.split(), _check_locations
+)
+_KEYS = _Kind(
+    "a list of Ed25519 public keys, 64 digits of lower-case hexadecimal each",
+    lambda text: re.split(r"[\s,;]+", text),
+    _check_keys,
+)
 _PROFILE = _Kind(f"one of {', '.join(profile.value for profile in Profile)}", str, _check_profile)
 
 
@@ -157,9 +189,19 @@ def default_cache_dir(environ: Mapping[str, str] | None = None) -> Path:
     return (base if base.is_absolute() else Path.home() / ".cache") / "aotbuild"
 
 
-def _about(kind: _Kind, text: str, shown: str = "") -> dict[str, Any]:
-    """A field's metadata; `shown` describes a default that depends on the machine."""
-    return {"kind": kind, "help": text, "shown": shown}
+def default_fetch_to(environ: Mapping[str, str] | None = None) -> Path:
+    """`${XDG_DATA_HOME:-~/.local/share}/aotbuild/images`, which the runtime searches."""
+    base = Path((os.environ if environ is None else environ).get("XDG_DATA_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".local/share") / "aotbuild/images"
+
+
+def _about(
+    kind: _Kind, text: str, shown: str = "", *, commands: str = "compile", option: str = ""
+) -> dict[str, Any]:
+    """A field's metadata. `shown` describes a default that depends on the machine, `commands` are
+    those that heed it, and `option` is its name on the command line if that is another.
+    """
+    return {"kind": kind, "help": text, "shown": shown, "commands": commands, "option": option}
 
 
 @dataclass(frozen=True)
@@ -180,7 +222,10 @@ class Settings:
         ),
     )
     family: tuple[str, ...] = field(
-        default=(), metadata=_about(_NAMES, "Families to build.", "every family")
+        default=(),
+        metadata=_about(
+            _NAMES, "Families to compile or fetch.", "every family", commands="compile, fetch"
+        ),
     )
     kernels: tuple[Path, ...] = field(
         default=(),
@@ -189,6 +234,7 @@ class Settings:
             "Further folders that hold families, as `kernels/` does. A family in them takes "
             "the place of a built-in one of the same name.",
             "none",
+            commands="compile, fetch",
         ),
     )
     jobs: int = field(
@@ -206,14 +252,84 @@ class Settings:
     )
     cache_dir: Path = field(
         default_factory=default_cache_dir,
-        metadata=_about(_PATH, "Folder of the cache.", "`${XDG_CACHE_HOME:-~/.cache}/aotbuild`"),
+        metadata=_about(
+            _PATH,
+            "Folder of the cache.",
+            "`${XDG_CACHE_HOME:-~/.cache}/aotbuild`",
+            commands="compile, fetch",
+        ),
     )
     cache_limit: int = field(
         default=4 * GIB,
         metadata=_about(
             _BYTES,
-            "Size that the cache is cut down to after a build, least used first.",
+            "Size that the cache of images is cut down to after a build, and that of downloads "
+            "after a fetch, least used first.",
             "`4GiB`",
+            commands="compile, fetch",
+        ),
+    )
+    index: str = field(
+        default="",
+        metadata=_about(
+            _LOCATION,
+            "Index that says what is published: its file, or the folder that holds `index.json`, "
+            "and where the files are looked for first. A local one is trusted as it is; one from "
+            "the network must be signed.",
+            "the one that this aotbuild pins",
+            commands="fetch",
+        ),
+    )
+    mirror: tuple[str, ...] = field(
+        default=(),
+        metadata=_about(
+            _LOCATIONS, "Folders to fetch from before the index's.", "none", commands="fetch"
+        ),
+    )
+    fetch_to: Path = field(
+        default_factory=default_fetch_to,
+        metadata=_about(
+            _PATH,
+            "Folder that packs are fetched into.",
+            "`${XDG_DATA_HOME:-~/.local/share}/aotbuild/images`",
+            commands="fetch",
+            option="to",
+        ),
+    )
+    strict_arch: bool = field(
+        default=False,
+        metadata=_about(
+            _BOOL,
+            "Fail if one of the arches has no pack, in place of fetching the others.",
+            "`false`",
+            commands="fetch",
+        ),
+    )
+    offline: bool = field(
+        default=False,
+        metadata=_about(
+            _BOOL,
+            "Use what was downloaded before and local folders, not the network.",
+            "`false`",
+            commands="fetch",
+        ),
+    )
+    key: tuple[str, ...] = field(
+        default=(),
+        metadata=_about(
+            _KEYS,
+            "Keys that may sign an index from the network.",
+            "those that the pinned index names",
+            commands="fetch",
+        ),
+    )
+    allow_unsigned: bool = field(
+        default=False,
+        metadata=_about(
+            _BOOL,
+            "Take an index from the network without looking for a signature.",
+            "`false`",
+            commands="fetch",
         ),
     )
 
@@ -233,7 +349,11 @@ def load(
     among them, or AOTBUILD_CONFIG, names the TOML file. Relative paths belong to `folder`, those
     in the TOML file to the file's own folder. Raises UsageError, which says where the value is.
     """
-    values: dict[str, Any] = {"output": folder / "images", "cache_dir": default_cache_dir(environ)}
+    values: dict[str, Any] = {
+        "output": folder / "images",
+        "cache_dir": default_cache_dir(environ),
+        "fetch_to": default_fetch_to(environ),
+    }
     named = options.get("config") or environ.get(f"{_PREFIX}CONFIG")
     file = folder / str(named or CONFIG_FILE)
     if named or file.is_file():
@@ -249,13 +369,19 @@ def load(
     return Settings(**values)
 
 
+def _option(name: str) -> str:
+    return f"--{_FIELDS[name].metadata['option'] or name.replace('_', '-')}"
+
+
 def _from_option(name: str, given: str | list[str], folder: Path) -> Any:
     kind: _Kind = _FIELDS[name].metadata["kind"]
-    where = f"--{name.replace('_', '-')}"
+    where = _option(name)
     if isinstance(given, str):
         return _checked(name, kind.text(given), folder, where)
     # A repeated option; each may hold a list of names, but a path may hold any separator.
-    parts = [part for text in given for part in (kind.text(text) if kind is _NAMES else [text])]
+    parts = [
+        part for text in given for part in (kind.text(text) if kind in (_NAMES, _KEYS) else [text])
+    ]
     return _checked(name, parts, folder, where)
 
 
@@ -288,7 +414,8 @@ def _checked(name: str, value: Any, base: Path, where: str) -> Any:
 def settings_page() -> str:
     """docs/settings.md, from the dataclass."""
     rows = [
-        f"| `{name}` | `--{name.replace('_', '-')}` | `{_PREFIX}{name.upper()}` "
+        f"| `{name}` | {setting.metadata['commands']} | `{_option(name)}` "
+        f"| `{_PREFIX}{name.upper()}` "
         f"| {setting.metadata['shown'] or f'`{setting.default}`'} | {setting.metadata['help']} "
         f"Expects {setting.metadata['kind'].expected}. |"
         for name, setting in _FIELDS.items()
@@ -305,11 +432,11 @@ A setting is taken from the first of these that has it: the command line, the en
 TOML file, its default. The file is `{CONFIG_FILE}` in the working folder, or the one that
 `--config` or `{_PREFIX}CONFIG` names; its keys are the names below, at the top level. Relative
 paths belong to the working folder, those in the file to the file's folder. In the environment,
-an empty value counts as unset, names are separated by commas or blanks, and paths by `:`. An
-unknown key or a malformed value is an error.
+an empty value counts as unset, names are separated by commas or blanks, paths by `:`, and lists
+that may hold URLs by blanks. An unknown key or a malformed value is an error.
 
-| setting | option | environment | default | meaning |
-|---|---|---|---|---|"""
+| setting | commands | option | environment | default | meaning |
+|---|---|---|---|---|---|"""
 
 
 if __name__ == "__main__":

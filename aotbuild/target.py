@@ -157,21 +157,27 @@ def parse_arch(text: str) -> ArchSpec:
 
 
 def parse_arch_list(texts: Iterable[str]) -> tuple[ArchSpec, ...]:
-    """Reads lists separated by commas, semicolons and blanks in any mixture, from one or more
-    options. Keeps the order, and of several spellings of an arch the first.
+    """Reads what `arch_words` finds. Of several spellings of an arch it keeps the first.
 
     Raises UsageError for an unknown arch, and when nothing is named.
     """
-    given = tuple(texts)
     found: dict[str, ArchSpec] = {}
-    for text in given:
-        for word in filter(None, _SEPARATORS.split(text)):
-            spec = parse_arch(word)
-            found.setdefault(spec.arch.name, spec)
-    if not found:
+    for word in arch_words(texts):
+        spec = parse_arch(word)
+        found.setdefault(spec.arch.name, spec)
+    return tuple(found.values())
+
+
+def arch_words(texts: Iterable[str]) -> tuple[str, ...]:
+    """The words of lists separated by commas, semicolons and blanks in any mixture, from one or
+    more options; in order, each once. Raises UsageError when there is none.
+    """
+    given = tuple(texts)
+    words = [word for text in given for word in _SEPARATORS.split(text) if word]
+    if not words:
         shown = ", ".join(map(repr, given)) or "nothing"
         raise UsageError(f"no arch named (got {shown}). Known: {known_arches()}")
-    return tuple(found.values())
+    return tuple(dict.fromkeys(words))
 
 
 def _cuda_arch(name: str, word: str) -> Arch | None:
