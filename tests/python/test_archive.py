@@ -10,7 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotbuild import archive
@@ -266,6 +266,7 @@ contents = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(contents)
 def test_whatever_is_written_unpacks(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, tuple[bytes, bool]]
@@ -277,6 +278,7 @@ def test_whatever_is_written_unpacks(
     assert found == files
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10 * 512 - 1), st.binary(min_size=1, max_size=12))
 def test_a_damaged_tar_unpacks_inside_or_not_at_all(
     tmp_path_factory: pytest.TempPathFactory, at: int, new: bytes

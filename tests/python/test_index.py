@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotbuild.errors import IndexFileError
@@ -331,6 +331,7 @@ def indexes(draw: st.DrawFn) -> Index:
     )
 
 
+@settings(deadline=None)
 @given(indexes())
 def test_every_index_reads_back(index: Index) -> None:
     written = write_index(index)
@@ -347,6 +348,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.data(), json_values)
 def test_whatever_stands_in_a_place_is_read_or_refused(data: st.DataObject, value: Any) -> None:
     table = copy.deepcopy(GOOD)
