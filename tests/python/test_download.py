@@ -63,7 +63,7 @@ class Store(Downloads):
         super().__init__(folder, self.told, limits=limits, clock=clock, **more)
 
     def _now(self) -> float:
-        self._time += self._tick
+        self._time += 0 if self.told.notes else self._tick
         return self._time
 
     def part(self) -> Path:
@@ -209,7 +209,9 @@ def test_another_process_left_a_part(store: Store, site: Path, tmp_path: Path) -
     assert f" 206 {len(DATA) - 123_456} " in log.read_text()
 
 
-@pytest.mark.parametrize("part", [b"?" * 99, b"?" * len(DATA), DATA + b"?", DATA[:9] + b"?"])
+@pytest.mark.parametrize(
+    "part", [b"?" * 99, b"?" * len(DATA), DATA + b"?", DATA[:9] + b"?"], ids=len
+)
 def test_a_part_that_is_damaged_costs_a_download_only(
     part: bytes, store: Store, site: Path
 ) -> None:
@@ -276,7 +278,9 @@ def test_servers_may_ask_for_time(asked: str, waits: list[float], store: Store) 
 
 
 def test_a_server_that_almost_stops_is_left(store: Store, site: Path, tmp_path: Path) -> None:
-    slow = Store(store.folder, tick=400)  # each look at the clock is 400 s later
+    slow = Store(
+        store.folder, tick=400
+    )  # until it tells something, each look at the clock is 400 s later
     log = tmp_path / "log"
     with nginx(site, extra="limit_rate 100k;") as first, nginx(site, log=log) as second:
         slow.get(FILE, [first, second])
@@ -347,7 +351,7 @@ def test_a_proxy_is_asked(store: Store, site: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("HTTP_PROXY", DEAD)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         assert Store(store.folder.parent / "direct").get(FILE, [url]).read_bytes() == DATA
-    with pytest.raises(FetchError, match="mirror.invalid"):
+    with pytest.raises(FetchError, match=r"mirror\.invalid"):
         Store(store.folder.parent / "dead").get(FILE, ["http://mirror.invalid"])
 
 
@@ -366,11 +370,11 @@ def test_https_with_an_authority_of_ones_own(
         assert store.get(FILE, [url]).read_bytes() == DATA
         with (
             nginx(site) as plain,
-            nginx(site, certificate=(certificate, key), extra=f"return 302 {plain}/x;") as back,
-            pytest.raises(FetchError, match="leads to a place without https"),
+            nginx(site, certificate=(certificate, key), extra=f"return 302 {plain}/;") as back,
         ):
-            (site / "x").write_bytes(b"x")
-            store.read(f"{back}/index.json", 9)
+            (site / "index.html").write_bytes(b"x")
+            with pytest.raises(FetchError, match="leads to a place without https"):
+                store.read(f"{back}/index.json", 9)
 
 
 def _certificates(folder: Path) -> tuple[Path, Path, Path]:
@@ -452,8 +456,9 @@ def test_a_disk_without_room_is_told_first(
 
 def test_a_disk_that_is_full_in_the_middle(store: Store, site: Path) -> None:
     limit = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (100_000, 100_000))\n"
+    command = _get(store.folder, str(site), limit)
     done = subprocess.run(
-        _get(store.folder, str(site), limit), env=_environ(), capture_output=True, text=True
+        command, env=_environ(), capture_output=True, check=False, text=True, timeout=60
     )
     assert done.returncode == 1
     told = done.stderr.splitlines()[-1]

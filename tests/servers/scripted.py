@@ -38,11 +38,10 @@ def _serve(server: socket.socket, answer: Answer) -> None:
         except OSError:
             return
         with connection, contextlib.suppress(OSError):  # the client may leave at any time
+            connection.settimeout(5)
             request = b""
             while not request.endswith(b"\r\n\r\n") and (got := connection.recv(4096)):
                 request += got
             if request:
                 connection.sendall(answer(request.decode("ascii")))
                 connection.shutdown(socket.SHUT_WR)
-                while connection.recv(4096):  # else what is unread would reset the connection
-                    pass
