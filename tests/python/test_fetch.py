@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import hashlib
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -367,28 +370,54 @@ def _environ() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-#: Ends the process the hard way at the n-th of the calls that change the folder.
+#: Runs the command for each number that it reads, in a process that ends the hard way at that
+#: many of the calls which change the folder. Prints how each ended.
 _DIE = """\
 import os, signal, sys
 from pathlib import Path
-left = int(sys.argv.pop(1))
+from aotbuild import cli, fetch
+left, folder = 1 << 60, str(Path("packs").absolute())
+def inside(place):
+    name = os.readlink(f"/proc/self/fd/{place}") if isinstance(place, int) else os.fspath(place)
+    return os.path.abspath(name).startswith(folder)
 def dying(real):
-    def call(*arguments, **more):
+    def call(place, *arguments, **more):
         global left
-        left -= 1
+        left -= inside(place)
         if left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
-        return real(*arguments, **more)
+        return real(place, *arguments, **more)
     return call
 for name in ("replace", "unlink", "mkdir", "rmdir"):
     setattr(Path, name, dying(getattr(Path, name)))
-os.fsync = dying(os.fsync)
-os.rmdir = dying(os.rmdir)
-os.unlink = dying(os.unlink)
-os.open = dying(os.open)
-from aotbuild import cli
-cli.main()
+os.fsync, os.rmdir, os.unlink = dying(os.fsync), dying(os.rmdir), dying(os.unlink)
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        left = int(line)
+        os.dup2(2, 1)
+        os._exit(cli.run(sys.argv[1:]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+@contextlib.contextmanager
+def _dying(*arguments: str) -> Iterator[Callable[[int], int]]:
+    """Runs the command to a number of steps; gives its exit status."""
+    command = [sys.executable, "-c", _DIE, *_command(*arguments)[3:]]
+    with subprocess.Popen(
+        command, env=_environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+
+        def run(steps: int) -> int:
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write(f"{steps}\n")
+            process.stdin.flush()
+            return int(process.stdout.readline())
+
+        yield run
 
 
 def test_killed_at_any_step_it_leaves_each_pack_old_or_new(fetch) -> None:
@@ -397,34 +426,35 @@ def test_killed_at_any_step_it_leaves_each_pack_old_or_new(fetch) -> None:
     old = write_release(Path("old"), note="old")
     new = write_release(Path("new"), note="new", version="0.1.1")
     third = write_release(Path("third"), ["gfx90a"], version="0.1.1")
-    assert fetch("--index", "third", "--to", "warm", "--arch", "gfx90a", to=False).status == 0
+    assert fetch("--index", "old", *arches, "--to", "before", to=False).status == 0
     states = set()
-    for step in range(0, 400, 3):
-        for place in (TO, Path("cache/aotbuild/downloads")):
-            subprocess.run(["rm", "-rf", str(place)], check=True)
-        assert fetch("--index", "old", *arches).status == 0
-        done = subprocess.run(
-            [sys.executable, "-c", _DIE, str(step), *_command("--index", "new", *arches)[3:]],
-            env=_environ(), check=False, capture_output=True, timeout=60,
-        )  # fmt: skip
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
-        for place, pack_id in _packs().items():
-            assert pack_id in (_expected(*old.artifacts)[place], _expected(*new.artifacts)[place])
-        decided = (TO / ".incoming/aotbuild.lock.json").exists()
-        assert fetch("--index", "third", "--arch", "gfx90a").status == 0
-        assert _clean()
-        packs = _packs()
-        del packs["gfx90a/vector.aotpack"]
-        # The third is of version 0.1.1, as the new packs, and takes the old ones away.
-        assert packs in ({}, _expected(*new.artifacts))
-        if decided or done.returncode == 0:
-            assert packs == _expected(*new.artifacts)
-        states.add((decided, done.returncode, bool(packs)))
-        assert read_index(LOCK.read_bytes(), "lock").artifacts == tuple(
-            sorted((*third.artifacts, *(new.artifacts if packs else ())), key=lambda a: a.file)
-        )
-        if done.returncode == 0:
-            break
+    with _dying("--index", "new", *arches) as run:
+        for step in range(200):
+            shutil.rmtree(TO, ignore_errors=True)
+            shutil.copytree("before", TO)
+            status = run(step)
+            assert status in (0, -signal.SIGKILL)
+            for place, pack_id in _packs().items():
+                known = (_expected(*old.artifacts)[place], _expected(*new.artifacts)[place])
+                assert pack_id in known
+            decided = (TO / ".incoming/aotbuild.lock.json").exists()
+            if not decided:  # all are what the lock file says
+                lock = read_index(LOCK.read_bytes(), "lock")
+                assert _packs() == _expected(*lock.artifacts)
+            # The third is of version 0.1.1, as the new packs, and takes the old ones away.
+            assert fetch("--index", "third", "--arch", "gfx90a").status == 0
+            assert _clean()
+            packs = _packs()
+            del packs["gfx90a/vector.aotpack"]
+            assert packs in ({}, _expected(*new.artifacts))
+            if decided or status == 0:
+                assert packs == _expected(*new.artifacts)
+            content = (*third.artifacts, *(new.artifacts if packs else ()))
+            lock = read_index(LOCK.read_bytes(), "lock")
+            assert lock.artifacts == tuple(sorted(content, key=lambda item: item.file))
+            states.add((decided, status, bool(packs)))
+            if status == 0:
+                break
     assert states >= {(False, -9, False), (True, -9, True), (False, 0, True)}
 
 
