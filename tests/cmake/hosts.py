@@ -48,10 +48,10 @@ class Host:
         if not provision.exists():
             provision.parent.mkdir()
             shutil.copy(ROOT / "cmake" / provision.name, provision)
-        return [
-            self.cmake, "-G", "Ninja", "-S", source, "-B", self.build_folder, *NO_TOOLKITS,
-            f"-DPROVISION_FILE={provision}", *options,
-        ]  # fmt: skip
+        command = [self.cmake, "-G", "Ninja", "-S", source, "-B", self.build_folder]
+        if (self.build_folder / "CMakeCache.txt").exists():
+            return [*command, *options]
+        return [*command, *NO_TOOLKITS, f"-DPROVISION_FILE={provision}", *options]
 
     def environment(self, more: Mapping[str, str]) -> dict[str, str]:
         return {**clean_environment(), "HOME": str(self.folder / "home"), **more}

@@ -128,9 +128,7 @@ def test_a_wrong_index(
     index = json.loads(release.publish().read_text())
     change(index)
     (release.folder / "index.json").write_text(json.dumps(index))
-    said = host.configure(
-        ARCHES, f"-DAOTBUILD_LOCAL_ARCHIVE_DIR={release.folder}", check=False
-    )
+    said = host.configure(ARCHES, f"-DAOTBUILD_LOCAL_ARCHIVE_DIR={release.folder}", check=False)
     assert message in said
     assert not (host.work / "prefix").exists()
 
@@ -147,12 +145,12 @@ def test_a_wrong_index(
     ],
 )
 def test_archives_of_packs_that_hold_something_else(
-    host: Host, tmp_path: Path, members: dict[str, bytes | Path]
+    host: Host, tmp_path: Path, runtime_archive: bytes, members: dict[str, bytes | Path]
 ) -> None:
     release = Release(tmp_path / "release")
     release.add_pack("gfx950", data=archive(members))
-    (host.folder / "x").mkdir(parents=True)
-    said = host.configure(local(release), "-DAOTBUILD_TARGET_ARCH=gfx950", *WITH_SOURCE, check=False)
+    release.add_runtime(runtime_archive, toolkits=TOOLKITS)
+    said = host.configure(local(release), "-DAOTBUILD_TARGET_ARCH=gfx950", check=False)
     assert "is refused, it has expected gfx950/vector.aotpack alone" in said or "has a link" in said
     assert host.images == set()
 
@@ -176,9 +174,10 @@ def test_packs_of_another_contract(host: Host, tmp_path: Path, runtime_archive: 
 
 
 def test_a_second_call_with_other_arguments(host: Host, release: Release) -> None:
-    again = 'cmake_language(DEFER CALL aotbuild_provision ARCH gfx942)'
+    again = "cmake_language(DEFER CALL aotbuild_provision ARCH gfx942)"
     host.command()
-    (host.folder / "source" / "CMakeLists.txt").open("a").write(f"aotbuild_provision()\n{again}\n")
+    project = host.folder / "source" / "CMakeLists.txt"
+    project.write_text(f"{project.read_text()}\naotbuild_provision()\n{again}\n")
     said = host.configure(local(release), ARCHES, check=False)
     assert "called before in this build, with other arguments: '', now 'ARCH;gfx942'" in said
 
