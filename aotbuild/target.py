@@ -121,7 +121,8 @@ _FIRST_SPECIFIC = 90
 _SEPARATORS = re.compile(r"[\s,;]+")
 _GENERIC = re.compile(r"gfx[0-9]+(-[0-9]+)*-generic")
 # sm_90, sm90, compute_90, 90, 9.0, each with an optional "a"; what CMake (-real) and
-# PyTorch (+PTX) add to them.
+# PyTorch (+PTX: code for the arch, and PTX besides, which packs do not hold) add to them.
+# cmake/AotbuildProvision.cmake has the same rules, and tests/data/arch_words.csv is their test.
 _CUDA = re.compile(
     r"(?P<prefix>sm_?|compute_?)?(?P<major>[0-9]+?)\.?(?P<minor>[0-9])(?P<form>[a-z]?)"
     r"(?P<kind>-real|-virtual|\+ptx)?"
@@ -184,7 +185,7 @@ def _cuda_arch(name: str, word: str) -> Arch | None:
     match = _CUDA.fullmatch(name)
     if match is None:
         return None
-    if match["kind"] in ("-virtual", "+ptx"):
+    if match["kind"] == "-virtual":
         raise UsageError(
             f"arch {word!r} asks for PTX, which packs do not hold. "
             f"Name each arch that you need: {known_arches()}"

@@ -50,6 +50,8 @@ def test_nothing_is_there_that_does_not_belong(names: set[str]) -> None:
         | aotbuild/py\.typed
         | aotbuild/_native\.[\w.-]*so
         | aotbuild/lib/libaotbuild\.so\.0
+        | aotbuild/share/aotbuild/runtime\.json
+        | aotbuild/lib/cmake/aotbuild/(AotbuildProvision\.cmake|index\.json)
         | aotbuild/lib/cmake/aotbuild/aotbuild(Config|ConfigVersion|Targets|Targets-release)\.cmake
         | aotbuild/lib/cmake/aotbuild/AotbuildProvision\.cmake
         | aotbuild/share/aotbuild/runtime\.json
