@@ -24,6 +24,7 @@ from aotbuild.index import Artifact, Index, Kind, PublishedArch, read_index, wri
 from aotbuild.pack import decode, read_code, write_file
 from aotbuild.prebuilt import read_prebuilt
 from aotbuild.records import Pack
+from aotbuild.shipped import shipped
 from aotbuild.signature import create_key, public_key, sign
 from aotbuild.target import ARCHES, Arch
 
@@ -98,18 +99,6 @@ def write_key(path: Path) -> str:
         file.flush()
         os.fsync(file.fileno())
     return public
-
-
-def shipped(name: str) -> Path:
-    """A file that comes with aotbuild: in the package, or else in the source tree."""
-    package = Path(__file__).resolve().parent
-    source = package.parent
-    places = (package / "lib/cmake/aotbuild", source / "cmake", source / "images")
-    for place in places:
-        if (place / name).is_file():
-            return place / name
-    searched = ", ".join(map(str, places))
-    raise ReleaseError(f"{name} is in none of {searched}; install aotbuild again")
 
 
 def _license() -> bytes:

@@ -21,6 +21,7 @@ from aotbuild.download import Downloads, local_path
 from aotbuild.errors import FetchError, TrustError
 from aotbuild.index import Index, read_index
 from aotbuild.pack import write_file
+from aotbuild.shipped import shipped
 from aotbuild.signature import verify
 from aotbuild.web import shown
 
@@ -39,16 +40,9 @@ class FoundIndex:
     folder: str
 
 
-def pinned_file() -> Path:
-    """The index that ships with aotbuild: inside the wheel, or in a checkout."""
-    package = Path(__file__).resolve().parent
-    installed = package / "images" / INDEX_FILE
-    return installed if installed.is_file() else package.parent / "images" / INDEX_FILE
-
-
 def pinned_index() -> FoundIndex:
     """The index that this version of aotbuild pins. Its artifacts lie at its mirrors alone."""
-    return FoundIndex(_read(pinned_file()).index, "the index of this aotbuild", "")
+    return FoundIndex(_read(shipped(INDEX_FILE)).index, "the index of this aotbuild", "")
 
 
 def find_index(

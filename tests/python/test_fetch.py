@@ -225,7 +225,7 @@ def test_the_keys_of_the_pinned_index_sign_later_ones(
     (tmp_path / "pinned.json").write_bytes(
         write_index(dataclasses.replace(index, serial=4, artifacts=()))
     )
-    monkeypatch.setattr(trust, "pinned_file", lambda: tmp_path / "pinned.json")
+    monkeypatch.setattr(trust, "shipped", lambda _: tmp_path / "pinned.json")
     with nginx(Path("site").absolute()) as url:
         assert fetch("--index", url, "--arch", "gfx942").status == 0
         _signed(index, serial=3)

@@ -438,8 +438,3 @@ def test_a_key_is_never_overwritten(
     assert cli.run(["new-key", "key.pem"]) == 2
     assert "key.pem is there already" in capsys.readouterr().err
     assert Path("key.pem").read_text() == "precious"
-
-
-def test_what_is_not_shipped_is_told() -> None:
-    with pytest.raises(ReleaseError, match=r"none\.cmake is in none of "):
-        release.shipped("none.cmake")
