@@ -92,7 +92,10 @@ def toolkit(folder: Path, *, hip: tuple[int, int] | None = None, cuda: int | Non
         ((ARCHES, "-DAOTBUILD_LOCAL_ARCHIVE_DIR=releases"), "is 'releases'; expected the absolute"),
         ((ARCHES, "-DAOTBUILD_INSTALLED_PREFIX=/nowhere"), "is '/nowhere'; expected the absolute"),
         ((ARCHES, "-DAOTBUILD_MIRROR=mirror.example"), "names 'mirror.example'; expected a URL"),
-        ((ARCHES, "-DAOTBUILD_TIMEOUT=soon"), "AOTBUILD_TIMEOUT is 'soon'; expected seconds"),
+        (
+            (ARCHES, "-DAOTBUILD_STALL_TIMEOUT=soon"),
+            "AOTBUILD_STALL_TIMEOUT is 'soon'; expected seconds",
+        ),
         ((ARCHES, "-DARGUMENTS=INDEX;https://x.example/i.json"), "INDEX_SHA256 must say what to"),
         ((ARCHES, "-DARGUMENTS=INDEX;none.json"), "none.json, which does not exist"),
         ((ARCHES, f"-DARGUMENTS=INDEX_SHA256;{'12' * 32}"), f"expected {'12' * 32}, which INDEX_"),
@@ -115,6 +118,11 @@ def test_without_an_index_there_are_no_packs(host: Host) -> None:
         (lambda index: index["artifacts"][0].update(sha256="ab"), "expected a hash"),
         (lambda index: index["artifacts"][0].update(sha256="TODO"), "expected a SHA-256"),
         (lambda index: index["artifacts"][0].pop("sha256"), "sha256"),
+        (lambda index: index["artifacts"][0].update(sha256="01" * 32), "expected a hash, not a pl"),
+        (lambda index: index["artifacts"][0].update(sha256=f"{'d' * 16}{'0123' * 12}"), "not a pl"),
+        (lambda index: index["artifacts"][0].update(size=0), "expected a number of bytes"),
+        (lambda index: index["artifacts"][0].update(arch="gfx906"), "one of the index's arches"),
+        (lambda index: index["artifacts"].append(index["artifacts"][0]), "is there twice"),
         (lambda index: index["artifacts"][0].update(file="../x"), "expected a file's name"),
         (lambda index: index["artifacts"][0].update(kind="plugin"), "expected a known kind"),
         (lambda index: index["artifacts"][0].update(arch="gfx950;x"), "a semicolon in"),
@@ -309,6 +317,13 @@ def test_one_family(host: Host, release: Release) -> None:
     assert host.images == {"gfx950/other.aotpack"}
 
 
+def test_a_family_that_an_arch_lacks_is_told(host: Host, release: Release) -> None:
+    said = host.configure(local(release), ARCHES)
+    assert "sm_90: nothing of other is published for it" in said
+    assert "gfx950: nothing" not in said
+    assert "AOTBUILD_STRICT_ARCH is set" in host.configure("-DAOTBUILD_STRICT_ARCH=1", check=False)
+
+
 def test_a_skipped_arch_is_an_error_on_request(host: Host, release: Release) -> None:
     options = (local(release), "-DAOTBUILD_TARGET_ARCH=gfx950;gfx1030")
     assert "result: prebuilt 0.1.0 [gfx950]" in host.configure(*options)
@@ -359,7 +374,8 @@ def test_files_come_from_the_mirror_that_has_them(
         nginx(release.folder, extra="max_ranges 0; limit_rate 500k;") as slow,
     ):
         mirrors = f"-DAOTBUILD_MIRROR={empty};{other}"
-        said = host.configure(from_index(release, slow), ARCHES, mirrors)
+        paths = f"{mirrors};{tmp_path}/nothing"
+        said = host.configure(from_index(release, slow), ARCHES, paths)
         assert "result: prebuilt 0.1.0 [gfx950;sm_90]" in said
 
         shutil.rmtree(host.build_folder)
@@ -404,6 +420,16 @@ def test_a_cut_connection_is_tried_again(host: Host, release: Release) -> None:
     with cutting_server(release.folder, cuts=1) as url:
         host.configure(from_index(release, url), "-DAOTBUILD_TARGET_ARCH=sm_90")
     assert host.images == {"sm_90/vector.aotpack"}
+
+
+def test_a_server_that_stalls_is_given_up(host: Host, release: Release) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        silent = f"http://127.0.0.1:{server.server_address[1]}"  # it accepts, and says nothing
+        said = host.configure(
+            from_index(release, silent), "-DAOTBUILD_TARGET_ARCH=sm_90", *WITH_SOURCE,
+            "-DAOTBUILD_STALL_TIMEOUT=1", check=False,
+        )  # fmt: skip
+    assert f"{silent}/{release.artifacts[3].file}: Timeout was reached" in said
 
 
 def test_the_index_from_a_server(host: Host, release: Release) -> None:
@@ -689,7 +715,7 @@ def test_the_installed_prefix_is_the_only_one(
 
 
 def test_a_hosts_wheel_carries_the_runtime_and_its_packs(release: Release, tmp_path: Path) -> None:
-    """Two components for a back end that is told which to take; no link, which a wheel cannot hold."""
+    """Two components, for a back end that is told which to take; and no link."""
     project = tmp_path / "project"
     shutil.copytree(Path(__file__).parent / "host", project)
     (project / "pyproject.toml").write_text(
