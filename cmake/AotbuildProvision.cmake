@@ -38,16 +38,18 @@ function(aotbuild_provision)
   set(one_value INDEX INDEX_SHA256 SOURCE_DIR BUNDLE DESTINATION COMPONENT_RUNTIME COMPONENT_IMAGES)
   cmake_parse_arguments(PARSE_ARGV 0 given "" "${one_value}" "ARCH;FAMILIES")
   if(given_UNPARSED_ARGUMENTS)
-    _aotbuild_message(FATAL_ERROR "aotbuild_provision: unknown argument '${given_UNPARSED_ARGUMENTS}'; it takes "
-                   "ARCH, FAMILIES, ${one_value}")
+    _aotbuild_message(FATAL_ERROR
+      "aotbuild_provision: unknown argument '${given_UNPARSED_ARGUMENTS}'; it takes ARCH, "
+      "FAMILIES, ${one_value}")
   endif()
 
   # A second call, by a subproject, is served by the first: there is one runtime in a build.
   get_property(called GLOBAL PROPERTY _aotbuild_call SET)
   get_property(call GLOBAL PROPERTY _aotbuild_call)
   if(called AND NOT "${call}" STREQUAL "${ARGV}")
-    _aotbuild_message(FATAL_ERROR "aotbuild_provision was called before in this build, with other arguments: "
-                   "'${call}', now '${ARGV}'. Call it once, in the outermost project.")
+    _aotbuild_message(FATAL_ERROR
+      "aotbuild_provision was called before in this build, with other arguments: '${call}', now "
+      "'${ARGV}'. Call it once, in the outermost project.")
   elseif(NOT called)
     _aotbuild_read_settings()
     file(LOCK "${work}/lock" GUARD FUNCTION TIMEOUT 1800 RESULT_VARIABLE locked)
@@ -159,25 +161,29 @@ function(_aotbuild_read_settings)
   foreach(name IN ITEMS INSTALLED_PREFIX LOCAL_ARCHIVE_DIR)
     set(value "${setting_${name}}")
     if(value AND NOT (IS_ABSOLUTE "${value}" AND IS_DIRECTORY "${value}"))
-      _aotbuild_message(FATAL_ERROR "AOTBUILD_${name} is '${value}'; expected the absolute path of a folder")
+      _aotbuild_message(FATAL_ERROR
+        "AOTBUILD_${name} is '${value}'; expected the absolute path of a folder")
     endif()
   endforeach()
   string(REGEX REPLACE "[ \t\n]+" ";" mirrors "${setting_MIRROR}")
   list(TRANSFORM mirrors REPLACE "^/" "file:///")
   foreach(mirror IN LISTS mirrors)
     if(NOT mirror MATCHES "^(https?|file)://.")
-      _aotbuild_message(FATAL_ERROR "AOTBUILD_MIRROR names '${mirror}'; expected a URL of http, https "
-                        "or file, or an absolute path")
+      _aotbuild_message(FATAL_ERROR
+        "AOTBUILD_MIRROR names '${mirror}'; expected a URL of http, https or file, or an absolute "
+        "path")
     endif()
   endforeach()
   set(setting_MIRROR "${mirrors}" PARENT_SCOPE)
   if(NOT "${setting_STALL_TIMEOUT}" MATCHES "^[0-9]*$")
-    _aotbuild_message(FATAL_ERROR "AOTBUILD_STALL_TIMEOUT is '${setting_STALL_TIMEOUT}'; expected seconds")
+    _aotbuild_message(FATAL_ERROR
+      "AOTBUILD_STALL_TIMEOUT is '${setting_STALL_TIMEOUT}'; expected seconds")
   elseif(setting_STALL_TIMEOUT STREQUAL "")
     set(setting_STALL_TIMEOUT 30 PARENT_SCOPE)
   endif()
   if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux")
-    _aotbuild_message(FATAL_ERROR "runs on Linux, the target is '${CMAKE_SYSTEM_NAME}'. Call project() first.")
+    _aotbuild_message(FATAL_ERROR
+      "runs on Linux, the target is '${CMAKE_SYSTEM_NAME}'. Call project() first.")
   endif()
   set(work "${CMAKE_BINARY_DIR}/_aotbuild" PARENT_SCOPE)
   set(prefix "${CMAKE_BINARY_DIR}/_aotbuild/prefix" PARENT_SCOPE)
@@ -202,7 +208,8 @@ function(_aotbuild_read_index)
   _aotbuild_items(mirrors "${json}" mirrors)
   foreach(mirror IN LISTS mirrors)
     if(NOT mirror MATCHES "^(https?://[^ \"]+|file:///[^ \"]*)$")
-      _aotbuild_message(FATAL_ERROR "${index_FILE}: mirror '${mirror}'; expected a URL of http, https or file")
+      _aotbuild_message(FATAL_ERROR
+        "${index_FILE}: mirror '${mirror}'; expected a URL of http, https or file")
     endif()
   endforeach()
   set(index_MIRRORS "${mirrors}" PARENT_SCOPE)
@@ -227,7 +234,8 @@ function(_aotbuild_read_index)
   foreach(record IN LISTS records)
     _aotbuild_check_record("${record}" "${arches}")
     if(subject IN_LIST subjects OR "file ${file}" IN_LIST subjects)
-      _aotbuild_message(FATAL_ERROR "${index_FILE}: ${file} is there twice, or another for the same")
+      _aotbuild_message(FATAL_ERROR
+        "${index_FILE}: ${file} is there twice, or another for the same")
     endif()
     list(APPEND subjects "${subject}" "file ${file}")
     list(APPEND kind_${kind} ${file})
@@ -245,14 +253,16 @@ function(_aotbuild_locate_index variable)
   set(found "")
   if(given_INDEX MATCHES "^[a-z]+://")
     if(NOT given_INDEX_SHA256)
-      _aotbuild_message(FATAL_ERROR "INDEX is the URL ${given_INDEX}: INDEX_SHA256 must say what to expect there")
+      _aotbuild_message(FATAL_ERROR
+        "INDEX is the URL ${given_INDEX}: INDEX_SHA256 must say what to expect there")
     endif()
     string(TOLOWER "${given_INDEX_SHA256}" sha256)
     set(found "${work}/downloads/${sha256}/index.json")
     _aotbuild_verify(why "${found}" "" ${sha256})
     if(why AND setting_OFFLINE)
-      _aotbuild_message(FATAL_ERROR "AOTBUILD_OFFLINE is set and ${given_INDEX} is not in ${work}. "
-                     "Name a local file by INDEX, or set AOTBUILD_LOCAL_ARCHIVE_DIR.")
+      _aotbuild_message(FATAL_ERROR
+        "AOTBUILD_OFFLINE is set and ${given_INDEX} is not in ${work}. Name a local file by "
+        "INDEX, or set AOTBUILD_LOCAL_ARCHIVE_DIR.")
     elseif(why)
       _aotbuild_download(why "${given_INDEX}" "${found}" "" ${sha256})
       if(why)
@@ -292,13 +302,15 @@ function(_aotbuild_check_record record arches)
   _aotbuild_get(sha256 "${record}" "${where}" "^[0-9a-f]+$" "a SHA-256 in lower case" sha256)
   _aotbuild_is_placeholder(placeholder "${sha256}")
   if(placeholder)
-    _aotbuild_message(FATAL_ERROR "${where}: sha256 is '${sha256}'; expected a hash, not a placeholder")
+    _aotbuild_message(FATAL_ERROR
+      "${where}: sha256 is '${sha256}'; expected a hash, not a placeholder")
   endif()
   set(subject "${kind}")
   if(kind MATCHES "images|wheel")
     _aotbuild_get(arch "${record}" "${where}" "^[a-z][a-z0-9_]*$" "an arch" arch)
     if(NOT arch IN_LIST arches)
-      _aotbuild_message(FATAL_ERROR "${where}: arch is '${arch}'; expected one of the index's arches")
+      _aotbuild_message(FATAL_ERROR
+        "${where}: arch is '${arch}'; expected one of the index's arches")
     endif()
     string(APPEND subject " ${arch}")
   endif()
@@ -386,9 +398,9 @@ function(_aotbuild_choose_packs)
     set(wanted_VENDORS "cuda;hip" PARENT_SCOPE)
     return()
   elseif(NOT index_FILE)
-    _aotbuild_message(FATAL_ERROR "no index.json, which names the packs: expected in ${CMAKE_CURRENT_FUNCTION_LIST_DIR} "
-                   "or in AOTBUILD_LOCAL_ARCHIVE_DIR, or named by INDEX. To do without packs, set "
-                   "AOTBUILD_NO_IMAGES.")
+    _aotbuild_message(FATAL_ERROR
+      "no index.json, which names the packs: expected in ${CMAKE_CURRENT_FUNCTION_LIST_DIR} or in "
+      "AOTBUILD_LOCAL_ARCHIVE_DIR, or named by INDEX. To do without packs, set AOTBUILD_NO_IMAGES.")
   endif()
   _aotbuild_list_packs()
   _aotbuild_judge_arches("${packed_ARCHES}" "${index_FILE} has no packs for it")
@@ -428,7 +440,8 @@ function(_aotbuild_list_packs)
   list(REMOVE_DUPLICATES arches)
   foreach(family IN LISTS given_FAMILIES)
     if(NOT family IN_LIST families)
-      _aotbuild_message(FATAL_ERROR "FAMILIES names '${family}'; ${index_FILE} has packs of: ${families}")
+      _aotbuild_message(FATAL_ERROR
+        "FAMILIES names '${family}'; ${index_FILE} has packs of: ${families}")
     endif()
   endforeach()
   if(given_FAMILIES)
@@ -446,9 +459,10 @@ endfunction()
 function(_aotbuild_judge_arches available otherwise)
   _aotbuild_arch_words()
   if(NOT words)
-    _aotbuild_message(FATAL_ERROR "no arch is named, so no pack can be chosen. Set AOTBUILD_TARGET_ARCH, as in "
-                   "-DAOTBUILD_TARGET_ARCH=\"gfx950;sm_90\" or =native; available: ${available}. "
-                   "To do without packs, set AOTBUILD_NO_IMAGES.")
+    _aotbuild_message(FATAL_ERROR
+      "no arch is named, so no pack can be chosen. Set AOTBUILD_TARGET_ARCH, as in "
+      "-DAOTBUILD_TARGET_ARCH=\"gfx950;sm_90\" or =native; available: ${available}. To do without "
+      "packs, set AOTBUILD_NO_IMAGES.")
   endif()
   _aotbuild_message(STATUS "arches named by ${origin}:")
   set(wanted)
@@ -606,7 +620,8 @@ function(_aotbuild_parse_cuda_arch name)
   set(form "${CMAKE_MATCH_4}")
   if(CMAKE_MATCH_5 STREQUAL "-virtual")
     set(why "it asks for PTX, which packs do not hold" PARENT_SCOPE)
-  elseif(arch IN_LIST index_ARCHES AND form AND NOT (form STREQUAL "a" AND capability GREATER_EQUAL 90))
+  elseif(form AND arch IN_LIST index_ARCHES
+         AND NOT (form STREQUAL "a" AND capability GREATER_EQUAL 90))
     set(why "form '${form}' of ${arch} is not built. Write '${arch}'" PARENT_SCOPE)
   endif()
   set(arch "${arch}" PARENT_SCOPE)
@@ -767,9 +782,10 @@ function(_aotbuild_fetch path_variable why_variable file)
     _aotbuild_message(STATUS "fetching ${file} (${text})")
     foreach(mirror IN LISTS mirrors)
       string(REGEX REPLACE "/+$" "" mirror "${mirror}")
-      _aotbuild_download(why "${mirror}/${file}" "${work}/downloads/${sha256}/${file}" ${size} ${sha256})
+      set(path "${work}/downloads/${sha256}/${file}")
+      _aotbuild_download(why "${mirror}/${file}" "${path}" ${size} ${sha256})
       if(NOT why)
-        set(${path_variable} "${work}/downloads/${sha256}/${file}" PARENT_SCOPE)
+        set(${path_variable} "${path}" PARENT_SCOPE)
         set(${why_variable} "" PARENT_SCOPE)
         return()
       endif()
@@ -838,7 +854,8 @@ function(_aotbuild_extract archive folder member)
   set(bad "")
   if(member AND NOT names STREQUAL member)
     set(bad "expected ${member} alone")
-  elseif(names MATCHES "[][;\\]" OR names MATCHES "(^|\n)/" OR names MATCHES "(^|[/\n])[.][.]([/\n]|$)")
+  elseif(names MATCHES "[][;\\]" OR names MATCHES "(^|\n)/"
+         OR names MATCHES "(^|[/\n])[.][.]([/\n]|$)")
     set(bad "a path that leads out of it")
   elseif(tvf MATCHES "(^|\n)[^-dl\n]")
     set(bad "something that is no file, folder or symbolic link")
@@ -858,7 +875,8 @@ function(_aotbuild_extract archive folder member)
                   RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE error)
   if(NOT result STREQUAL "0")
     file(REMOVE_RECURSE "${folder}")
-    _aotbuild_message(FATAL_ERROR "cannot extract ${archive} into ${folder}: is the disk full? ${error}")
+    _aotbuild_message(FATAL_ERROR
+      "cannot extract ${archive} into ${folder}: is the disk full? ${error}")
   endif()
   # Members have no time of their own. Build tools and `cmake --install` compare times, so that
   # files of another release, in a build tree used again, must look newer.
@@ -961,8 +979,9 @@ function(_aotbuild_check_contracts manifest)
         string(JSON theirs GET "${index_RECORD_${file}}" contracts "${operator}")
         string(JSON ours ERROR_VARIABLE none GET "${json}" contracts "${operator}")
         if(NOT none AND NOT ours EQUAL theirs)
-          _aotbuild_message(FATAL_ERROR "${file} has contract ${theirs} of ${operator}, the runtime calls ${ours}; "
-                         "use an index and a runtime of one version (index: ${index_FILE})")
+          _aotbuild_message(FATAL_ERROR
+            "${file} has contract ${theirs} of ${operator}, the runtime calls ${ours}; use an "
+            "index and a runtime of one version (index: ${index_FILE})")
         endif()
       endforeach()
     endif()
@@ -1119,8 +1138,9 @@ function(_aotbuild_try_prebuilt failure_variable file)
       _aotbuild_check_prebuilt(failure "${work}/prefix.part" ${file})
     endif()
     if(failure)
-      _aotbuild_message(WARNING "a prebuilt runtime matches this machine, but cannot be used, so it will "
-                     "be built from source:\n  ${failure}")
+      _aotbuild_message(WARNING
+        "a prebuilt runtime matches this machine, but cannot be used, so it will be built from "
+        "source:\n  ${failure}")
       set(${failure_variable} "${failure}" PARENT_SCOPE)
       return()
     endif()
@@ -1233,8 +1253,9 @@ int main(int count, char** words) {
   if(NOT "CXX" IN_LIST languages)
     _aotbuild_message(PROBLEM "a C++17 compiler: enable CXX in project()")
   elseif(failure)
-    _aotbuild_message(PROBLEM "a C++17 compiler with its standard library (Debian, Ubuntu: g++; Fedora: gcc-c++). "
-                      "${CMAKE_CXX_COMPILER} said:${failure}")
+    _aotbuild_message(PROBLEM
+      "a C++17 compiler with its standard library (Debian, Ubuntu: g++; Fedora: gcc-c++). "
+      "${CMAKE_CXX_COMPILER} said:${failure}")
   endif()
   find_path(header zstd.h NO_CACHE)
   find_library(library zstd NO_CACHE)
@@ -1244,8 +1265,9 @@ int main(int count, char** words) {
     execute_process(COMMAND "${pkg_config}" --exists libzstd RESULT_VARIABLE packaged)
   endif()
   if(NOT (header AND library) AND NOT packaged STREQUAL "0" AND NOT zstd_DIR AND NOT zstd_ROOT)
-    _aotbuild_message(PROBLEM "libzstd with its header, to read packs (Debian, Ubuntu: libzstd-dev; Fedora: "
-                      "libzstd-devel; elsewhere, add its prefix to CMAKE_PREFIX_PATH)")
+    _aotbuild_message(PROBLEM
+      "libzstd with its header, to read packs (Debian, Ubuntu: libzstd-dev; Fedora: "
+      "libzstd-devel; elsewhere, add its prefix to CMAKE_PREFIX_PATH)")
   endif()
 endfunction()
 
@@ -1277,7 +1299,8 @@ function(_aotbuild_source_cache variable)
   if(setting_STATIC_ZSTD)
     string(APPEND text "set(AOTBUILD_STATIC_ZSTD ON CACHE BOOL \"\")\n")
   endif()
-  string(APPEND text "set(AOTBUILD_SONAME_SUFFIX [==[${setting_SONAME_SUFFIX}]==] CACHE STRING \"\")\n"
+  string(APPEND text
+         "set(AOTBUILD_SONAME_SUFFIX [==[${setting_SONAME_SUFFIX}]==] CACHE STRING \"\")\n"
          "set(CMAKE_BUILD_TYPE Release CACHE STRING \"\")\n"
          "set(CMAKE_INSTALL_LIBDIR lib CACHE STRING \"\")\n")
   set(${variable} "${text}" PARENT_SCOPE)
@@ -1305,7 +1328,8 @@ function(_aotbuild_build_source)
     _aotbuild_extract("${source}" "${work}/source" "")
     file(GLOB source "${work}/source/*")
   endif()
-  _aotbuild_message(STATUS "building the runtime from source (${work}/build.log), because:${runtime_WHY}")
+  _aotbuild_message(STATUS
+    "building the runtime from source (${work}/build.log), because:${runtime_WHY}")
   _aotbuild_source_cache(cache)
   file(WRITE "${work}/build.cmake" "${cache}")
   file(REMOVE "${work}/build.log")
@@ -1330,8 +1354,9 @@ function(_aotbuild_run)
     endif()
     string(CONCAT tail ${lines})
     string(REPLACE "\n" "\n  " tail "\n${tail}")
-    _aotbuild_message(FATAL_ERROR "the runtime does not build from source (status ${result}). The end of "
-                   "${work}/build.log:\n${tail}")
+    _aotbuild_message(FATAL_ERROR
+      "the runtime does not build from source (status ${result}). The end of "
+      "${work}/build.log:\n${tail}")
   endif()
 endfunction()
 
@@ -1370,8 +1395,9 @@ function(_aotbuild_find_package folder)
     if(${package}_CONSIDERED_VERSIONS)
       set(reason "it has version ${${package}_CONSIDERED_VERSIONS}")
     endif()
-    _aotbuild_message(FATAL_ERROR "no package ${package} ${version} in ${folder}: ${reason}. Expected "
-                   "${folder}/lib/cmake/${package}/${package}Config.cmake of ${version}")
+    _aotbuild_message(FATAL_ERROR
+      "no package ${package} ${version} in ${folder}: ${reason}. Expected "
+      "${folder}/lib/cmake/${package}/${package}Config.cmake of ${version}")
   endif()
   set_target_properties(${package}::runtime PROPERTIES IMPORTED_GLOBAL TRUE)
   if(NOT TARGET aotbuild::runtime)
@@ -1385,7 +1411,8 @@ endfunction()
 
 function(_aotbuild_summarise)
   if(aotbuild_PROVISIONED STREQUAL "installed")
-    _aotbuild_message(STATUS "runtime ${aotbuild_VERSION}, installed in ${setting_INSTALLED_PREFIX}")
+    _aotbuild_message(STATUS
+      "runtime ${aotbuild_VERSION}, installed in ${setting_INSTALLED_PREFIX}")
   else()
     set(matched)
     foreach(vendor IN LISTS wanted_VENDORS)
@@ -1399,7 +1426,8 @@ function(_aotbuild_summarise)
     if(aotbuild_PROVISIONED STREQUAL "prebuilt")
       _aotbuild_message(STATUS "runtime ${aotbuild_VERSION}, prebuilt: ${runtime_WHY}")
     elseif(runtime_READY)
-      _aotbuild_message(STATUS "runtime ${aotbuild_VERSION}, built from source, because:${runtime_WHY}")
+      _aotbuild_message(STATUS
+        "runtime ${aotbuild_VERSION}, built from source, because:${runtime_WHY}")
     else()  # the reason was told before the build
       _aotbuild_message(STATUS "runtime ${aotbuild_VERSION}, built from source")
     endif()
@@ -1435,8 +1463,9 @@ function(_aotbuild_install)
       list(GET item 1 given_${name})
     endif()
   endforeach()
-  install(FILES "$<TARGET_FILE:aotbuild::runtime>" DESTINATION "${given_DESTINATION}"
-          RENAME "$<TARGET_SONAME_FILE_NAME:aotbuild::runtime>" COMPONENT ${given_COMPONENT_RUNTIME})
+  install(FILES "$<TARGET_FILE:aotbuild::runtime>"
+          RENAME "$<TARGET_SONAME_FILE_NAME:aotbuild::runtime>"
+          DESTINATION "${given_DESTINATION}" COMPONENT ${given_COMPONENT_RUNTIME})
   foreach(arch IN LISTS aotbuild_ARCHES)
     install(DIRECTORY "${aotbuild_IMAGES_DIR}/${arch}"
             DESTINATION "${given_DESTINATION}/aotbuild.images"
