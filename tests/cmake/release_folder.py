@@ -29,10 +29,10 @@ def pack_bytes(arch: str, family: str = "vector", note: str = "") -> bytes:
     if target.vendor == "cuda":  # a descriptor of AMD's form is not for it
         plain = tuple(a for a in images[0].facts.arguments if a.descriptor is None)
         images = tuple(replace(i, facts=replace(i.facts, arguments=plain)) for i in images)
-    vendor = 2 if target.vendor == "hip" else 1
     return encode(
         replace(
-            good, arch=arch, family=family, images=images, vendor=vendor,
+            good, arch=arch, family=family, images=images,
+            vendor=2 if target.vendor == "hip" else 1,
             warp_size=target.warp_size, meta=json.dumps({"note": note}),
         )
     )  # fmt: skip

@@ -717,7 +717,7 @@ def test_the_installed_prefix_is_the_only_one(
 
 
 def test_a_hosts_wheel_carries_the_runtime_and_its_packs(release: Release, tmp_path: Path) -> None:
-    """Two components, for a back end that is told which to take; and no link."""
+    """Two components for a back end that is told which to take; no link: a wheel holds none."""
     project = tmp_path / "project"
     shutil.copytree(Path(__file__).parent / "host", project)
     (project / "pyproject.toml").write_text(
