@@ -489,6 +489,19 @@ def test_offline_lists_what_is_missing(host: Host, release: Release, tmp_path: P
         host.configure()
 
 
+def test_a_local_file_of_another_release_is_not_used(
+    host: Host, release: Release, tmp_path: Path
+) -> None:
+    name = release.artifacts[3].file
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / name).write_bytes(b"of another release")
+    here = f"-DAOTBUILD_LOCAL_ARCHIVE_DIR={tmp_path / 'here'}"
+    with nginx(release.folder) as url:
+        said = host.configure(from_index(release, url), "-DAOTBUILD_TARGET_ARCH=sm_90", here)
+    assert f"{tmp_path}/here/{name} has 18 bytes, expected {release.artifacts[3].size}" in said
+    assert host.images == {"sm_90/vector.aotpack"}
+
+
 # ---- Which runtime -------------------------------------------------------------------------------
 
 
