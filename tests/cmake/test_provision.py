@@ -383,7 +383,11 @@ def test_files_come_from_the_mirror_that_has_them(
         shutil.rmtree(host.build_folder)
         user = mirrors.replace("http://", "http://user:secret@")
         said = host.configure(
-            from_index(release, "https://127.0.0.1:1"), ARCHES, user, *WITH_SOURCE, check=False
+            from_index(release, "https://127.0.0.1:1"),
+            "-DAOTBUILD_TARGET_ARCH=sm_90",
+            user,
+            *WITH_SOURCE,
+            check=False,
         )
     name = release.artifacts[-2].file
     assert f"{empty}/{name}: HTTP status 404" in said
