@@ -12,6 +12,7 @@ import socketserver
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -92,7 +93,10 @@ def toolkit(folder: Path, *, hip: tuple[int, int] | None = None, cuda: int | Non
         ((ARCHES, "-DAOTBUILD_LOCAL_ARCHIVE_DIR=releases"), "is 'releases'; expected the absolute"),
         ((ARCHES, "-DAOTBUILD_INSTALLED_PREFIX=/nowhere"), "is '/nowhere'; expected the absolute"),
         ((ARCHES, "-DAOTBUILD_MIRROR=mirror.example"), "names 'mirror.example'; expected a URL"),
-        ((ARCHES, "-DAOTBUILD_TIMEOUT=soon"), "AOTBUILD_TIMEOUT is 'soon'; expected seconds"),
+        (
+            (ARCHES, "-DAOTBUILD_STALL_TIMEOUT=soon"),
+            "AOTBUILD_STALL_TIMEOUT is 'soon'; expected seconds",
+        ),
         ((ARCHES, "-DARGUMENTS=INDEX;https://x.example/i.json"), "INDEX_SHA256 must say what to"),
         ((ARCHES, "-DARGUMENTS=INDEX;none.json"), "none.json, which does not exist"),
         ((ARCHES, f"-DARGUMENTS=INDEX_SHA256;{'12' * 32}"), f"expected {'12' * 32}, which INDEX_"),
@@ -115,6 +119,11 @@ def test_without_an_index_there_are_no_packs(host: Host) -> None:
         (lambda index: index["artifacts"][0].update(sha256="ab"), "expected a hash"),
         (lambda index: index["artifacts"][0].update(sha256="TODO"), "expected a SHA-256"),
         (lambda index: index["artifacts"][0].pop("sha256"), "sha256"),
+        (lambda index: index["artifacts"][0].update(sha256="01" * 32), "expected a hash, not a pl"),
+        (lambda index: index["artifacts"][0].update(sha256=f"{'d' * 16}{'0123' * 12}"), "not a pl"),
+        (lambda index: index["artifacts"][0].update(size=0), "expected a number of bytes"),
+        (lambda index: index["artifacts"][0].update(arch="gfx906"), "one of the index's arches"),
+        (lambda index: index["artifacts"].append(index["artifacts"][0]), "is there twice"),
         (lambda index: index["artifacts"][0].update(file="../x"), "expected a file's name"),
         (lambda index: index["artifacts"][0].update(kind="plugin"), "expected a known kind"),
         (lambda index: index["artifacts"][0].update(arch="gfx950;x"), "a semicolon in"),
@@ -248,6 +257,7 @@ def test_packs_of_another_release_take_the_place_of_those_before(
     """In a build tree and an installed tree that are used again; members have no times."""
     host.configure(local(release), "-DAOTBUILD_TARGET_ARCH=gfx950;gfx942")
     host.install(tmp_path / "prefix")
+    time.sleep(1.1)  # CMake's install takes times less than a second apart as equal
     other = Release(tmp_path / "other")
     other.add_pack("gfx950", note="of the other release")
     other.artifacts.append(release.artifacts[-1])
@@ -309,6 +319,13 @@ def test_one_family(host: Host, release: Release) -> None:
     assert host.images == {"gfx950/other.aotpack"}
 
 
+def test_a_family_that_an_arch_lacks_is_told(host: Host, release: Release) -> None:
+    said = host.configure(local(release), ARCHES)
+    assert "sm_90: nothing of other is published for it" in said
+    assert "gfx950: nothing" not in said
+    assert "AOTBUILD_STRICT_ARCH is set" in host.configure("-DAOTBUILD_STRICT_ARCH=1", check=False)
+
+
 def test_a_skipped_arch_is_an_error_on_request(host: Host, release: Release) -> None:
     options = (local(release), "-DAOTBUILD_TARGET_ARCH=gfx950;gfx1030")
     assert "result: prebuilt 0.1.0 [gfx950]" in host.configure(*options)
@@ -359,13 +376,18 @@ def test_files_come_from_the_mirror_that_has_them(
         nginx(release.folder, extra="max_ranges 0; limit_rate 500k;") as slow,
     ):
         mirrors = f"-DAOTBUILD_MIRROR={empty};{other}"
-        said = host.configure(from_index(release, slow), ARCHES, mirrors)
+        paths = f"{mirrors};{tmp_path}/nothing"
+        said = host.configure(from_index(release, slow), ARCHES, paths)
         assert "result: prebuilt 0.1.0 [gfx950;sm_90]" in said
 
         shutil.rmtree(host.build_folder)
         user = mirrors.replace("http://", "http://user:secret@")
         said = host.configure(
-            from_index(release, "https://127.0.0.1:1"), ARCHES, user, *WITH_SOURCE, check=False
+            from_index(release, "https://127.0.0.1:1"),
+            "-DAOTBUILD_TARGET_ARCH=sm_90",
+            user,
+            *WITH_SOURCE,
+            check=False,
         )
     name = release.artifacts[-2].file
     assert f"{empty}/{name}: HTTP status 404" in said
@@ -406,6 +428,16 @@ def test_a_cut_connection_is_tried_again(host: Host, release: Release) -> None:
     assert host.images == {"sm_90/vector.aotpack"}
 
 
+def test_a_server_that_stalls_is_given_up(host: Host, release: Release) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        silent = f"http://127.0.0.1:{server.server_address[1]}"  # it accepts, and says nothing
+        said = host.configure(
+            from_index(release, silent), "-DAOTBUILD_TARGET_ARCH=sm_90", *WITH_SOURCE,
+            "-DAOTBUILD_STALL_TIMEOUT=1", check=False,
+        )  # fmt: skip
+    assert f"{silent}/{release.artifacts[3].file}: Timeout was reached" in said
+
+
 def test_the_index_from_a_server(host: Host, release: Release) -> None:
     with nginx(release.folder) as url:
         sha256 = hashlib.sha256(release.publish(url).read_bytes()).hexdigest()
@@ -433,6 +465,8 @@ def test_a_full_disk(host: Host, release: Release) -> None:
 
 
 def test_two_at_once(host: Host, release: Release) -> None:
+    """In one build tree, once CMake has found the compiler; that part of it is not made for two."""
+    host.configure(from_index(release), check=False)
     with nginx(release.folder, extra="limit_rate 500k;") as url:
         processes = [host.start(from_index(release, url), ARCHES) for _ in range(2)]
         for process in processes:
@@ -457,6 +491,19 @@ def test_offline_lists_what_is_missing(host: Host, release: Release, tmp_path: P
         for artifact in gone:
             shutil.copy(release.folder / artifact.file, tmp_path / "here")
         host.configure()
+
+
+def test_a_local_file_of_another_release_is_not_used(
+    host: Host, release: Release, tmp_path: Path
+) -> None:
+    name = release.artifacts[3].file
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / name).write_bytes(b"of another release")
+    here = f"-DAOTBUILD_LOCAL_ARCHIVE_DIR={tmp_path / 'here'}"
+    with nginx(release.folder) as url:
+        said = host.configure(from_index(release, url), "-DAOTBUILD_TARGET_ARCH=sm_90", here)
+    assert f"{tmp_path}/here/{name} has 18 bytes, expected {release.artifacts[3].size}" in said
+    assert host.images == {"sm_90/vector.aotpack"}
 
 
 # ---- Which runtime -------------------------------------------------------------------------------
