@@ -62,6 +62,7 @@ def test_nothing_is_there_that_does_not_belong(names: set[str]) -> None:
         | aotbuild/lib/libaotbuild\.so\.0
         | aotbuild/lib/cmake/aotbuild/aotbuild(Config|ConfigVersion|Targets|Targets-release)\.cmake
         | aotbuild/include/aotbuild/\w+\.(h|hpp)
+        | aotbuild/images/index\.json
         | aotbuild/kernels/(\w+/)?\w+\.py
         | aotbuild/kernels/\w+/tuned/\w+\.csv
         | aotbuild/kernels/\w+/\w+\.(md|csv|toml)
