@@ -29,7 +29,7 @@ from small_release import (
 
 from aotbuild import cli, signature, trust
 from aotbuild.archive import Member, write_archive
-from aotbuild.index import Index, read_index, write_index
+from aotbuild.index import Artifact, Index, read_index, write_index
 from aotbuild.pack import open_pack
 
 TO = Path("packs")
@@ -55,8 +55,13 @@ class Told:
         self.status, self.out, self.err = status, out, err
 
 
+Fetch = Callable[..., Told]
+
+
 @pytest.fixture
-def fetch(capsys: pytest.CaptureFixture[str]):
+def fetch(capsys: pytest.CaptureFixture[str]) -> Fetch:
+    """Runs the command here; into TO unless told otherwise."""
+
     def run(*arguments: str, to: bool = True) -> Told:
         where = ["--to", str(TO)] if to else []
         status = cli.run(["fetch", *where, *arguments])
@@ -74,7 +79,7 @@ def _packs() -> dict[str, str]:
     return {str(p.relative_to(TO)): open_pack(p).pack_id for p in sorted(TO.glob("*/*.aotpack"))}
 
 
-def _expected(*artifacts) -> dict[str, str]:
+def _expected(*artifacts: Artifact) -> dict[str, str]:
     return {f"{a.arch}/{a.family}.aotpack": a.pack_id for a in artifacts}
 
 
@@ -99,7 +104,7 @@ def _clean() -> bool:
     ],
 )
 def test_wrong_commands_change_nothing(
-    arguments: list[str], status: int, message: str, fetch
+    arguments: list[str], status: int, message: str, fetch: Fetch
 ) -> None:
     _release()
     index = [] if "--index" in arguments else ["--index", "site"]
@@ -110,7 +115,7 @@ def test_wrong_commands_change_nothing(
     assert not TO.exists()
 
 
-def test_the_pinned_index_is_used_when_none_is_named(fetch) -> None:
+def test_the_pinned_index_is_used_when_none_is_named(fetch: Fetch) -> None:
     told = fetch("--arch", "gfx950")
     pinned = trust.pinned_index().index
     if not any(item.arch == "gfx950" for item in pinned.artifacts):
@@ -119,7 +124,7 @@ def test_the_pinned_index_is_used_when_none_is_named(fetch) -> None:
     assert pinned.arches
 
 
-def test_packs_come_from_a_server_and_are_fetched_once(fetch, tmp_path: Path) -> None:
+def test_packs_come_from_a_server_and_are_fetched_once(fetch: Fetch, tmp_path: Path) -> None:
     index = _release()
     with nginx(Path("site").absolute(), log=tmp_path / "log") as url:
         _trusted = ("--index", url, "--key", PUBLIC)
@@ -146,13 +151,13 @@ def test_packs_come_from_a_server_and_are_fetched_once(fetch, tmp_path: Path) ->
         assert (tmp_path / "log").read_text().count(".tar.gz") == requests == 2
 
 
-def test_the_default_folder_is_one_that_the_runtime_searches(fetch, tmp_path: Path) -> None:
+def test_the_default_folder_is_one_that_the_runtime_searches(fetch: Fetch, tmp_path: Path) -> None:
     _release()
     assert fetch("--index", "site", "--arch", "gfx942", to=False).status == 0
     assert (tmp_path / "data/aotbuild/images/gfx942/vector.aotpack").is_file()
 
 
-def test_a_dry_run_says_what_and_changes_nothing(fetch, tmp_path: Path) -> None:
+def test_a_dry_run_says_what_and_changes_nothing(fetch: Fetch, tmp_path: Path) -> None:
     index = _release(mirrors=["https://mirror.invalid/x"])
     told = fetch("--index", "site", "--mirror", "http://u:p@first.invalid/", "--dry-run",
                  "--arch", "gfx942")  # fmt: skip
@@ -188,7 +193,7 @@ def _signed(index: Index, **more: object) -> None:
         ("no index", "site/index.json.sig"),
     ],
 )
-def test_an_index_that_is_not_trusted(how: str, message: str, fetch) -> None:
+def test_an_index_that_is_not_trusted(how: str, message: str, fetch: Fetch) -> None:
     index = _release()
     data, sig = Path("site/index.json"), Path("site/index.json.sig")
     if how == "no signature":
@@ -219,7 +224,7 @@ def test_an_index_that_is_not_trusted(how: str, message: str, fetch) -> None:
 
 
 def test_the_keys_of_the_pinned_index_sign_later_ones(
-    fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = _release(serial=5)
     (tmp_path / "pinned.json").write_bytes(
@@ -257,7 +262,7 @@ def test_the_keys_of_the_pinned_index_sign_later_ones(
     ],
 )
 def test_a_pack_that_is_not_what_the_index_says(
-    field: str, value: object, message: str, fetch
+    field: str, value: object, message: str, fetch: Fetch
 ) -> None:
     _release("old")
     assert fetch("--index", "site", "--arch", "gfx942").status == 0
@@ -271,7 +276,7 @@ def test_a_pack_that_is_not_what_the_index_says(
     assert (_packs(), _clean()) == (before, True)
 
 
-def test_a_pack_inside_that_is_for_another_arch(fetch) -> None:
+def test_a_pack_inside_that_is_for_another_arch(fetch: Fetch) -> None:
     index = _release()
     artifact, _ = image_archive(pack_bytes("gfx942", "x"), "0.1.0")
     data = write_archive([Member("gfx942/vector.aotpack", pack_bytes("gfx950", "x"))])
@@ -283,7 +288,7 @@ def test_a_pack_inside_that_is_for_another_arch(fetch) -> None:
     assert "arch of its pack is 'gfx950', the index says 'gfx942'" in told.err
 
 
-def test_a_damaged_pack_is_fetched_again_and_a_strangers_is_kept(fetch) -> None:
+def test_a_damaged_pack_is_fetched_again_and_a_strangers_is_kept(fetch: Fetch) -> None:
     index = _release()
     arguments = ("--index", "site", "--arch", "gfx942")
     assert fetch(*arguments).status == 0
@@ -300,7 +305,7 @@ def test_a_damaged_pack_is_fetched_again_and_a_strangers_is_kept(fetch) -> None:
     assert (TO / "gfx950/vector.aotpack").read_bytes() == stranger
 
 
-def test_a_folder_holds_packs_of_one_version(fetch) -> None:
+def test_a_folder_holds_packs_of_one_version(fetch: Fetch) -> None:
     _release("old")
     assert fetch("--index", "site", "--arch", "gfx942,gfx950").status == 0
     later = _release("new", version="0.1.1")
@@ -314,7 +319,7 @@ def test_a_folder_holds_packs_of_one_version(fetch) -> None:
     assert read_index(LOCK.read_bytes(), "lock").artifacts == later.artifacts
 
 
-def test_a_lock_file_brings_the_same_packs(fetch, tmp_path: Path) -> None:
+def test_a_lock_file_brings_the_same_packs(fetch: Fetch, tmp_path: Path) -> None:
     first = _release("first")
     with nginx(Path("site").absolute()) as url:
         assert fetch("--index", url, "--key", PUBLIC, "--arch", "gfx942,gfx950").status == 0
@@ -335,7 +340,7 @@ def test_a_lock_file_brings_the_same_packs(fetch, tmp_path: Path) -> None:
         assert "the index says" in told.err
 
 
-def test_offline(fetch, tmp_path: Path) -> None:
+def test_offline(fetch: Fetch, tmp_path: Path) -> None:
     index = _release()
     with nginx(Path("site").absolute()) as url:
         assert fetch("--index", url, "--key", PUBLIC, "--arch", "gfx942").status == 0
@@ -352,7 +357,7 @@ def test_offline(fetch, tmp_path: Path) -> None:
     assert told.status == 0
 
 
-def test_a_mirror_on_the_command_line_comes_first(fetch, tmp_path: Path) -> None:
+def test_a_mirror_on_the_command_line_comes_first(fetch: Fetch, tmp_path: Path) -> None:
     _release()
     with nginx(Path("site").absolute(), log=tmp_path / "log") as url:
         assert fetch("--index", "site", "--mirror", url, "--arch", "gfx942").status == 0
@@ -420,8 +425,8 @@ def _dying(*arguments: str) -> Iterator[Callable[[int], int]]:
         yield run
 
 
-def test_killed_at_any_step_it_leaves_each_pack_old_or_new(fetch) -> None:
-    """And the next fetch, of whatever, finishes what was decided."""
+def test_killed_at_any_step_it_leaves_each_pack_old_or_new(fetch: Fetch) -> None:
+    """And the next fetch: Fetch, of whatever, finishes what was decided."""
     arches = ("--arch", "gfx942,gfx950")
     old = write_release(Path("old"), note="old")
     new = write_release(Path("new"), note="new", version="0.1.1")
@@ -547,3 +552,23 @@ ls -A packs
     assert "status 1" in done.stdout
     assert re.search(rf"^error: .*{message} another folder with --to$", done.stderr, re.M)
     assert done.stdout.splitlines()[-1] == ".lock"
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    _release(size=100_000)
+    with nginx(Path("site").absolute(), extra="limit_rate 100k;") as url:
+        outer, inner = os.openpty()
+        command = _command("--index", url, "--key", PUBLIC, "--arch", "gfx942", "--mirror", "none")
+        environ = {**_environ(), "TERM": "xterm", "COLUMNS": "150"}
+        with subprocess.Popen(command, stdout=inner, stderr=inner, env=environ) as process:
+            os.close(inner)
+            shown = b""
+            with contextlib.suppress(OSError):  # how Linux tells that the other end is closed
+                while chunk := os.read(outer, 4096):
+                    shown += chunk
+            os.close(outer)
+    text = shown.decode()
+    assert process.returncode == 0
+    assert "cannot be read: No such file" in text
+    assert re.search(r"\d+\.\d/\d+\.\d KiB", text)
+    assert "fetched 1 pack (" in text
