@@ -166,18 +166,21 @@ class Downloads:
         return self._persist(url, [url], bring, lambda: 0)
 
     def prune(self, limit: int) -> None:
-        """Removes the whole files used longest ago, until all take at most `limit` bytes."""
+        """Removes what was used longest ago, until all takes at most `limit` bytes. Leaves what
+        another process is downloading.
+        """
         entries = []
         for path in self.folder.glob("*"):
             with contextlib.suppress(OSError):  # another process may have removed it
                 status = path.stat()
                 entries.append((status.st_mtime_ns, path.name, status.st_size, path))
         total = sum(size for _, _, size, _ in entries)
-        for _, name, size, path in sorted(entries):
+        for _, _, size, path in sorted(entries):
             if total <= limit:
                 return
-            if not name.endswith(".part"):
-                path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError), path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # parts are locked: see _part
+                path.unlink()
                 total -= size
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What several test modules of the Python face share."""
+"""What several test modules share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import make_packs
 import pytest
+from fetching import TO, Fetch, Told
 
 import aotbuild
 from aotbuild.arguments import Bound, physical
@@ -99,3 +100,27 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )  # fmt: skip
         subprocess.run(command, check=True)
     return folder
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs a test in an empty folder, without settings from outside."""
+    for name in list(os.environ):
+        if name.startswith("AOTBUILD_") or name.upper().endswith("_PROXY"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def fetch(own_folder: None, capsys: pytest.CaptureFixture[str]) -> Fetch:
+    """Runs `aotbuild fetch` here; into TO unless told otherwise."""
+    from aotbuild import cli
+
+    def run(*arguments: str, to: bool = True) -> Told:
+        where = ["--to", str(TO)] if to else []
+        status = cli.run(["fetch", *where, *arguments])
+        return Told(status, *capsys.readouterr())
+
+    return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
+import fcntl
 import hashlib
 import ipaddress
 import os
@@ -475,8 +476,11 @@ def test_downloads_are_bounded(store: Store, site: Path) -> None:
     path = store.get(FILE, [str(site)])
     store.prune(len(DATA))
     assert path.exists()
-    newer = store.folder / ("a" * 64)
-    newer.write_bytes(b"x")
-    os.utime(path, (1, 1))
-    store.prune(len(DATA))
-    assert [path.name for path in store.folder.iterdir()] == [newer.name]
+    for name, time in (("b.part", 0), ("a.part", 1), (path.name, 2), ("c" * 64, 3)):
+        (store.folder / name).touch()
+        os.utime(store.folder / name, (time, time))
+    (store.folder / ("c" * 64)).write_bytes(b"x")
+    with (store.folder / "a.part").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        store.prune(1)
+    assert sorted(path.name for path in store.folder.iterdir()) == ["a.part", "c" * 64]

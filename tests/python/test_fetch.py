@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime as dt
 import hashlib
 import os
 import random
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fetching import TO, Fetch
 from nginx import nginx
 from small_release import (
     PUBLIC,
@@ -27,42 +27,15 @@ from small_release import (
     write_signed,
 )
 
-from aotbuild import cli, signature, trust
+from aotbuild import trust
 from aotbuild.archive import Member, write_archive
-from aotbuild.index import Index, read_index, write_index
+from aotbuild.index import Artifact, Index, read_index
 from aotbuild.pack import open_pack
 
-TO = Path("packs")
+pytestmark = pytest.mark.usefixtures("own_folder")
+
 _OTHER = hashlib.sha256(b"other").hexdigest()
 LOCK = TO / "aotbuild.lock.json"
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs each test in an empty folder, without settings from outside."""
-    for name in list(os.environ):
-        if name.startswith("AOTBUILD_") or name.upper().endswith("_PROXY"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
-
-
-class Told:
-    """What a command printed, and how it ended."""
-
-    def __init__(self, status: int, out: str, err: str) -> None:
-        self.status, self.out, self.err = status, out, err
-
-
-@pytest.fixture
-def fetch(capsys: pytest.CaptureFixture[str]):
-    def run(*arguments: str, to: bool = True) -> Told:
-        where = ["--to", str(TO)] if to else []
-        status = cli.run(["fetch", *where, *arguments])
-        return Told(status, *capsys.readouterr())
-
-    return run
 
 
 def _release(note: str = "", **more: object) -> Index:
@@ -74,7 +47,7 @@ def _packs() -> dict[str, str]:
     return {str(p.relative_to(TO)): open_pack(p).pack_id for p in sorted(TO.glob("*/*.aotpack"))}
 
 
-def _expected(*artifacts) -> dict[str, str]:
+def _expected(*artifacts: Artifact) -> dict[str, str]:
     return {f"{a.arch}/{a.family}.aotpack": a.pack_id for a in artifacts}
 
 
@@ -99,7 +72,7 @@ def _clean() -> bool:
     ],
 )
 def test_wrong_commands_change_nothing(
-    arguments: list[str], status: int, message: str, fetch
+    arguments: list[str], status: int, message: str, fetch: Fetch
 ) -> None:
     _release()
     index = [] if "--index" in arguments else ["--index", "site"]
@@ -110,7 +83,7 @@ def test_wrong_commands_change_nothing(
     assert not TO.exists()
 
 
-def test_the_pinned_index_is_used_when_none_is_named(fetch) -> None:
+def test_the_pinned_index_is_used_when_none_is_named(fetch: Fetch) -> None:
     told = fetch("--arch", "gfx950")
     pinned = trust.pinned_index().index
     if not any(item.arch == "gfx950" for item in pinned.artifacts):
@@ -119,7 +92,7 @@ def test_the_pinned_index_is_used_when_none_is_named(fetch) -> None:
     assert pinned.arches
 
 
-def test_packs_come_from_a_server_and_are_fetched_once(fetch, tmp_path: Path) -> None:
+def test_packs_come_from_a_server_and_are_fetched_once(fetch: Fetch, tmp_path: Path) -> None:
     index = _release()
     with nginx(Path("site").absolute(), log=tmp_path / "log") as url:
         _trusted = ("--index", url, "--key", PUBLIC)
@@ -146,13 +119,13 @@ def test_packs_come_from_a_server_and_are_fetched_once(fetch, tmp_path: Path) ->
         assert (tmp_path / "log").read_text().count(".tar.gz") == requests == 2
 
 
-def test_the_default_folder_is_one_that_the_runtime_searches(fetch, tmp_path: Path) -> None:
+def test_the_default_folder_is_one_that_the_runtime_searches(fetch: Fetch, tmp_path: Path) -> None:
     _release()
     assert fetch("--index", "site", "--arch", "gfx942", to=False).status == 0
     assert (tmp_path / "data/aotbuild/images/gfx942/vector.aotpack").is_file()
 
 
-def test_a_dry_run_says_what_and_changes_nothing(fetch, tmp_path: Path) -> None:
+def test_a_dry_run_says_what_and_changes_nothing(fetch: Fetch, tmp_path: Path) -> None:
     index = _release(mirrors=["https://mirror.invalid/x"])
     told = fetch("--index", "site", "--mirror", "http://u:p@first.invalid/", "--dry-run",
                  "--arch", "gfx942")  # fmt: skip
@@ -168,77 +141,8 @@ def test_a_dry_run_says_what_and_changes_nothing(fetch, tmp_path: Path) -> None:
     assert not Path("cache").exists()
 
 
-# ---- trust ---------------------------------------------------------------------------------------
-
-
 def _signed(index: Index, **more: object) -> None:
     write_signed(Path("site"), dataclasses.replace(index, **more))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ("no signature", "its signature cannot be had, so it is not trusted (--allow-unsigned"),
-        ("malformed", "its signature file is malformed"),
-        ("other key", f"signed by none of the trusted keys ({PUBLIC})"),
-        ("changed", "signed by none of the trusted keys"),
-        ("no key", "no key is known that may sign it; name one with --key"),
-        ("expired", "expired on 2020-01-31 00:00 UTC (it is 20"),
-        ("another version", "is for aotbuild 0.999.1, and this is"),
-        ("no index", "site/index.json.sig"),
-    ],
-)
-def test_an_index_that_is_not_trusted(how: str, message: str, fetch) -> None:
-    index = _release()
-    data, sig = Path("site/index.json"), Path("site/index.json.sig")
-    if how == "no signature":
-        sig.unlink()
-    elif how == "malformed":
-        sig.write_text("zz")
-    elif how == "other key":
-        sig.write_text(signature.sign(data.read_bytes(), signature.create_key()[0]))
-    elif how == "changed":
-        data.write_bytes(write_index(dataclasses.replace(index, serial=2)))
-    elif how == "expired":
-        _signed(index, expires=dt.datetime(2020, 1, 31, tzinfo=dt.timezone.utc))
-    elif how == "another version":
-        _signed(index, version="0.999.1")
-    elif how == "no index":
-        data.unlink()
-        message = "index.json answers 404"
-    with nginx(Path("site").absolute()) as url:
-        key = [] if how == "no key" else ["--key", PUBLIC]
-        told = fetch("--index", f"{url}/index.json", *key, "--arch", "gfx942")
-        assert (told.status, told.out) == (1, "")
-        assert message in told.err
-        assert not TO.exists()
-        if how in ("no signature", "malformed", "other key", "changed", "no key"):
-            told = fetch("--index", url, "--allow-unsigned", "--arch", "gfx942")
-            assert told.status == 0
-            assert f"warning: the index {url} is not checked for a signature" in told.err
-
-
-def test_the_keys_of_the_pinned_index_sign_later_ones(
-    fetch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = _release(serial=5)
-    (tmp_path / "pinned.json").write_bytes(
-        write_index(dataclasses.replace(index, serial=4, artifacts=()))
-    )
-    monkeypatch.setattr(trust, "shipped", lambda _: tmp_path / "pinned.json")
-    with nginx(Path("site").absolute()) as url:
-        assert fetch("--index", url, "--arch", "gfx942").status == 0
-        _signed(index, serial=3)
-        told = fetch("--index", url, "--arch", "gfx942")
-        assert told.status == 1
-        assert "has serial 3, and 5 was seen (" in told.err
-        (tmp_path / "cache/aotbuild/index-serials.json").unlink()
-        told = fetch("--index", url, "--arch", "gfx942")
-        assert "has serial 3, and 4 this aotbuild pins" in told.err
-        (tmp_path / "cache/aotbuild/index-serials.json").write_text("[]")
-        told = fetch("--index", url, "--arch", "gfx942")
-        assert "expected serials by key" in told.err
-    assert fetch("--index", "site", "--arch", "gfx942").status == 0  # local: trusted as it is
 
 
 # ---- packs ---------------------------------------------------------------------------------------
@@ -257,7 +161,7 @@ def test_the_keys_of_the_pinned_index_sign_later_ones(
     ],
 )
 def test_a_pack_that_is_not_what_the_index_says(
-    field: str, value: object, message: str, fetch
+    field: str, value: object, message: str, fetch: Fetch
 ) -> None:
     _release("old")
     assert fetch("--index", "site", "--arch", "gfx942").status == 0
@@ -271,7 +175,7 @@ def test_a_pack_that_is_not_what_the_index_says(
     assert (_packs(), _clean()) == (before, True)
 
 
-def test_a_pack_inside_that_is_for_another_arch(fetch) -> None:
+def test_a_pack_inside_that_is_for_another_arch(fetch: Fetch) -> None:
     index = _release()
     artifact, _ = image_archive(pack_bytes("gfx942", "x"), "0.1.0")
     data = write_archive([Member("gfx942/vector.aotpack", pack_bytes("gfx950", "x"))])
@@ -283,7 +187,7 @@ def test_a_pack_inside_that_is_for_another_arch(fetch) -> None:
     assert "arch of its pack is 'gfx950', the index says 'gfx942'" in told.err
 
 
-def test_a_damaged_pack_is_fetched_again_and_a_strangers_is_kept(fetch) -> None:
+def test_a_damaged_pack_is_fetched_again_and_a_strangers_is_kept(fetch: Fetch) -> None:
     index = _release()
     arguments = ("--index", "site", "--arch", "gfx942")
     assert fetch(*arguments).status == 0
@@ -300,7 +204,7 @@ def test_a_damaged_pack_is_fetched_again_and_a_strangers_is_kept(fetch) -> None:
     assert (TO / "gfx950/vector.aotpack").read_bytes() == stranger
 
 
-def test_a_folder_holds_packs_of_one_version(fetch) -> None:
+def test_a_folder_holds_packs_of_one_version(fetch: Fetch) -> None:
     _release("old")
     assert fetch("--index", "site", "--arch", "gfx942,gfx950").status == 0
     later = _release("new", version="0.1.1")
@@ -314,7 +218,7 @@ def test_a_folder_holds_packs_of_one_version(fetch) -> None:
     assert read_index(LOCK.read_bytes(), "lock").artifacts == later.artifacts
 
 
-def test_a_lock_file_brings_the_same_packs(fetch, tmp_path: Path) -> None:
+def test_a_lock_file_brings_the_same_packs(fetch: Fetch, tmp_path: Path) -> None:
     first = _release("first")
     with nginx(Path("site").absolute()) as url:
         assert fetch("--index", url, "--key", PUBLIC, "--arch", "gfx942,gfx950").status == 0
@@ -335,7 +239,7 @@ def test_a_lock_file_brings_the_same_packs(fetch, tmp_path: Path) -> None:
         assert "the index says" in told.err
 
 
-def test_offline(fetch, tmp_path: Path) -> None:
+def test_offline(fetch: Fetch, tmp_path: Path) -> None:
     index = _release()
     with nginx(Path("site").absolute()) as url:
         assert fetch("--index", url, "--key", PUBLIC, "--arch", "gfx942").status == 0
@@ -352,7 +256,7 @@ def test_offline(fetch, tmp_path: Path) -> None:
     assert told.status == 0
 
 
-def test_a_mirror_on_the_command_line_comes_first(fetch, tmp_path: Path) -> None:
+def test_a_mirror_on_the_command_line_comes_first(fetch: Fetch, tmp_path: Path) -> None:
     _release()
     with nginx(Path("site").absolute(), log=tmp_path / "log") as url:
         assert fetch("--index", "site", "--mirror", url, "--arch", "gfx942").status == 0
@@ -420,8 +324,8 @@ def _dying(*arguments: str) -> Iterator[Callable[[int], int]]:
         yield run
 
 
-def test_killed_at_any_step_it_leaves_each_pack_old_or_new(fetch) -> None:
-    """And the next fetch, of whatever, finishes what was decided."""
+def test_killed_at_any_step_it_leaves_each_pack_old_or_new(fetch: Fetch) -> None:
+    """And the next fetch: Fetch, of whatever, finishes what was decided."""
     arches = ("--arch", "gfx942,gfx950")
     old = write_release(Path("old"), note="old")
     new = write_release(Path("new"), note="new", version="0.1.1")
@@ -547,3 +451,23 @@ ls -A packs
     assert "status 1" in done.stdout
     assert re.search(rf"^error: .*{message} another folder with --to$", done.stderr, re.M)
     assert done.stdout.splitlines()[-1] == ".lock"
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    _release(size=100_000)
+    with nginx(Path("site").absolute(), extra="limit_rate 100k;") as url:
+        outer, inner = os.openpty()
+        command = _command("--index", url, "--key", PUBLIC, "--arch", "gfx942", "--mirror", "none")
+        environ = {**_environ(), "TERM": "xterm", "COLUMNS": "150"}
+        with subprocess.Popen(command, stdout=inner, stderr=inner, env=environ) as process:
+            os.close(inner)
+            shown = b""
+            with contextlib.suppress(OSError):  # how Linux tells that the other end is closed
+                while chunk := os.read(outer, 4096):
+                    shown += chunk
+            os.close(outer)
+    text = shown.decode()
+    assert process.returncode == 0
+    assert "cannot be read: No such file" in text
+    assert re.search(r"\d+\.\d/\d+\.\d KiB", text)
+    assert "fetched 1 pack (" in text

@@ -57,6 +57,7 @@ def test_nothing_is_there_that_does_not_belong(names: set[str]) -> None:
         | aotbuild/share/aotbuild/runtime\.json
         | aotbuild/lib/cmake/aotbuild/index\.json
         | aotbuild/include/aotbuild/\w+\.(h|hpp)
+        | aotbuild/images/index\.json
         | aotbuild/kernels/(\w+/)?\w+\.py
         | aotbuild/kernels/\w+/tuned/\w+\.csv
         | aotbuild/kernels/\w+/\w+\.(md|csv|toml)
