@@ -6,6 +6,7 @@
 #include <string>
 
 #include "call.h"
+#include "contracts.h"
 #include "error.h"
 #include "launch.h"
 #include "text.h"
@@ -13,7 +14,6 @@
 namespace aotbuild {
 namespace {
 
-constexpr uint32_t kForwardContract = 1;  // as in kernels/attention/spec.py
 constexpr int64_t kMaxHeadDim = 256;
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
 
@@ -172,7 +172,7 @@ void with_request(const aotbuild_attention_forward_args& args, const Run& run) {
   const Call call = make_call(args);
   static_cast<void>(call.device());  // they must agree even when there is nothing to do
   if (is_empty(args)) return;
-  run(LaunchRequest{"attention", "forward", kForwardContract, call, args.stream, args.workspace,
+  run(LaunchRequest{"attention", "forward", contracts::kAttentionForward, call, args.stream, args.workspace,
                     args.workspace_size});
 }
 

@@ -9,7 +9,7 @@
 namespace aotbuild::hip {
 
 #define SAME_FUNCTION(name, symbol, result, parameters) \
-  static_assert(test::Compatible<result parameters, decltype(::symbol)>::value, #symbol);
+  static_assert(abi::Compatible<result parameters, decltype(::symbol)>::value, #symbol);
 AOTBUILD_HIP_FUNCTIONS(SAME_FUNCTION)
 
 #define SAME_VALUE(ours, theirs) static_assert(int{ours} == int{theirs}, #theirs);
@@ -36,7 +36,7 @@ static_assert(offsetof(hipDeviceProp_t, gcnArchName) == kArchNameOffset, "gcnArc
 #else
 // The header renames hipGetDeviceProperties to the function of the larger struct.
 static_assert(offsetof(hipDeviceProp_t, gcnArchName) == kArchNameOffsetR0600, "gcnArchName");
-static_assert(test::Compatible<Error(void*, int), decltype(::hipGetDevicePropertiesR0600)>::value,
+static_assert(abi::Compatible<Error(void*, int), decltype(::hipGetDevicePropertiesR0600)>::value,
               "hipGetDevicePropertiesR0600");
 #endif
 
