@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from distribution import Distribution, build_as_distribution
 from hosting import ROOT, build_once, build_project, run, tool
+from release_folder import Release
 
 
 @pytest.fixture(scope="session")
-def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of packs, as `aotbuild compile --output` writes it."""
-    folder = tmp_path_factory.mktemp("packs")
-    for arch in ("gfx942", "gfx950"):
-        (folder / arch).mkdir()
-    shutil.copy(ROOT / "tests/data/good.aotpack", folder / "gfx942" / "vector.aotpack")
-    return folder
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of released files: packs of two arches, and the index."""
+    release = Release(tmp_path_factory.mktemp("archives"))
+    for arch in ("gfx942", "sm_90"):
+        release.add_pack(arch)
+    release.publish()
+    return release.folder
 
 
 @pytest.fixture(scope="session")
-def distribution(tmp_path_factory: pytest.TempPathFactory, packs: Path) -> Distribution:
+def distribution(tmp_path_factory: pytest.TempPathFactory, archives: Path) -> Distribution:
     def make(folder: Path) -> None:
-        build_as_distribution(ROOT, folder, packs)
+        build_as_distribution(ROOT, folder, archives)
 
     return Distribution(build_once(tmp_path_factory, "distribution", make))
 

@@ -33,7 +33,7 @@ class Distribution:
         return self.prefix / LIBDIR / "cmake" / "aotbuild"
 
 
-def build_as_distribution(source: Path, folder: Path, packs: Path) -> None:
+def build_as_distribution(source: Path, folder: Path, archives: Path) -> None:
     """As a package's build does it: no network, paths mapped away, DESTDIR, one folder for each
     component."""
     build = folder / "build"
@@ -46,7 +46,8 @@ def build_as_distribution(source: Path, folder: Path, packs: Path) -> None:
         f"-DCMAKE_INSTALL_LIBDIR={LIBDIR}",
         "-DCMAKE_SKIP_RPATH=ON",
         f"-DCMAKE_CXX_FLAGS={maps}",
-        f"-DAOTBUILD_INSTALL_IMAGES={packs}",
+        f"-DAOTBUILD_LOCAL_ARCHIVE_DIR={archives}",
+        "-DAOTBUILD_TARGET_ARCH=gfx942",
         before=offline(),
     )
     for component in COMPONENTS:

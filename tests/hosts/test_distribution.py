@@ -10,7 +10,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
 from distribution import LIBDIR, Distribution, build_as_distribution
 from hosting import ROOT, build_project, files_of, offline, run
 
@@ -27,6 +26,7 @@ def test_each_component_is_a_package(distribution: Distribution) -> None:
     assert files_of(distribution.package("Runtime")) == {
         f"usr/{LIBDIR}/libaotbuild.so.0",
         f"usr/{LIBDIR}/libaotbuild.so.{version}",
+        "usr/share/aotbuild/runtime.json",
     }
     assert files_of(distribution.package("Development")) == {
         f"usr/{LIBDIR}/libaotbuild.so",
@@ -34,6 +34,8 @@ def test_each_component_is_a_package(distribution: Distribution) -> None:
         f"usr/{LIBDIR}/cmake/aotbuild/aotbuildConfigVersion.cmake",
         f"usr/{LIBDIR}/cmake/aotbuild/aotbuildTargets.cmake",
         f"usr/{LIBDIR}/cmake/aotbuild/aotbuildTargets-relwithdebinfo.cmake",
+        f"usr/{LIBDIR}/cmake/aotbuild/AotbuildProvision.cmake",
+        f"usr/{LIBDIR}/cmake/aotbuild/index.json",
         "usr/include/aotbuild/aotbuild.h",
         "usr/include/aotbuild/aotbuild.hpp",
     }
@@ -42,23 +44,18 @@ def test_each_component_is_a_package(distribution: Distribution) -> None:
     }
 
 
-def test_an_images_folder_without_packs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"holds no\s+<arch>/<family>\.aotpack"):
-        build_project(ROOT, tmp_path / "build", f"-DAOTBUILD_INSTALL_IMAGES={tmp_path}")
-
-
 def test_it_uses_the_systems_libraries(distribution: Distribution) -> None:
     assert "libzstd.so.1" in dynamic(distribution.library, "NEEDED")
     assert dynamic(distribution.library, "RPATH") + dynamic(distribution.library, "RUNPATH") == []
 
 
 def test_it_is_reproducible_wherever_it_is_built(
-    distribution: Distribution, packs: Path, tmp_path: Path
+    distribution: Distribution, archives: Path, tmp_path: Path
 ) -> None:
-    source = tmp_path / "unpacked source"
+    source = tmp_path / "elsewhere"
     build_outputs = shutil.ignore_patterns(".*", "build", "*.so", "*.so.*", "__pycache__")
     shutil.copytree(ROOT, source, ignore=build_outputs)
-    build_as_distribution(source, tmp_path, packs)
+    build_as_distribution(source, tmp_path, archives)
 
     def hashes(folder: Path) -> dict[str, str]:
         return {

@@ -43,7 +43,8 @@ def test_copies_with_a_suffix_stay_apart(
         SOURCE,
         tmp_path,
         f"-DHOST_AOTBUILD_DIR={distribution.cmake_dir}",
-        f"-DPLUGIN_AOTBUILD_DIR={suffixed / 'lib/cmake/aotbuild'}",
+        f"-DPLUGIN_AOTBUILD_DIR={suffixed / 'lib/cmake/aotbuild_framework'}",
+        "-DPLUGIN_PACKAGE=aotbuild_framework",
     )
     found = reports(tmp_path)
     assert str(distribution.prefix / "share/aotbuild/images/gfx942/vector.aotpack") in found.host
@@ -70,12 +71,13 @@ def test_copies_of_one_name_become_one(distribution: Distribution, tmp_path: Pat
     assert str(other) in needed  # its RUNPATH: opened alone, it takes its own copy
     found = reports(tmp_path / "build")
     assert str(distribution.prefix / "share/aotbuild/images/gfx942/vector.aotpack") in found.host
-    assert found.plugin == found.host.removeprefix("aotbuild ")
+    assert found.plugin == found.host
     assert found.errors == "shared"
 
 
-def test_a_suffixed_package_is_complete(suffixed: Path) -> None:
+def test_a_suffix_is_in_every_name(suffixed: Path) -> None:
     library = suffixed / "lib/libaotbuild_framework.so.0"
     text = run("readelf", "-dW", library).stdout
     assert re.findall(r"\(SONAME\).*\[(.*)\]", text) == [library.name]
     assert not list(suffixed.rglob("libaotbuild.so*"))
+    assert (suffixed / "share/aotbuild_framework/runtime.json").is_file()

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   const std::string mine = aotbuild_last_error();
   std::printf("host has aotbuild %s\n%s\n", aotbuild_version(),
               aotbuild::Library().describe(argv[2]).c_str());
-  std::printf("plugin has aotbuild %s\n", report(argv[2]));
+  std::printf("plugin has %s\n", report(argv[2]));
   // The plugin's calls failed in another way.
   std::printf("last errors are %s\n", mine == aotbuild_last_error() ? "separate" : "shared");
 }
