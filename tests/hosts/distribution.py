@@ -37,7 +37,8 @@ def build_as_distribution(source: Path, folder: Path, archives: Path) -> None:
     """As a package's build does it: no network, paths mapped away, DESTDIR, one folder for each
     component."""
     build = folder / "build"
-    maps = " ".join(f"-ffile-prefix-map={path}=." for path in (build, source))
+    # The last that fits is taken, and the build folder may lie in the source tree.
+    maps = " ".join(f"-ffile-prefix-map={path}=." for path in (source, build))
     build_project(
         source,
         build,
