@@ -172,8 +172,8 @@ void with_request(const aotbuild_attention_forward_args& args, const Run& run) {
   const Call call = make_call(args);
   static_cast<void>(call.device());  // they must agree even when there is nothing to do
   if (is_empty(args)) return;
-  run(LaunchRequest{"attention", "forward", contracts::kAttentionForward, call, args.stream, args.workspace,
-                    args.workspace_size});
+  run(LaunchRequest{"attention", "forward", contracts::kAttentionForward, call, args.stream,
+                    args.workspace, args.workspace_size});
 }
 
 }  // namespace

@@ -31,7 +31,8 @@ def pack_bytes(arch: str, family: str = "vector", note: str = "") -> bytes:
         images = tuple(replace(i, facts=replace(i.facts, arguments=plain)) for i in images)
     return encode(
         replace(
-            good, arch=arch, family=family, images=images, vendor=2 if target.vendor == "hip" else 1,
+            good, arch=arch, family=family, images=images,
+            vendor=2 if target.vendor == "hip" else 1,
             warp_size=target.warp_size, meta=json.dumps({"note": note}),
         )
     )  # fmt: skip
