@@ -737,8 +737,9 @@ def test_another_aotbuild_is_not_linked_in_its_place(
 ) -> None:
     text = host.folder / "source" / "CMakeLists.txt"
     host.command()
-    found = f"find_package(aotbuild CONFIG REQUIRED PATHS {installed} NO_DEFAULT_PATH)\n"
-    text.write_text(text.read_text().replace("aotbuild_provision(", f"{found}aotbuild_provision("))
+    found = f"find_package(aotbuild CONFIG REQUIRED PATHS {installed} NO_DEFAULT_PATH)"
+    call = "\naotbuild_provision("
+    text.write_text(text.read_text().replace(call, f"\n{found}{call}"))
     said = host.configure(local(release), ARCHES, check=False)
     assert f"target aotbuild::runtime exists already, of {installed}/lib/libaotbuild.so.0" in said
     host.configure(f"-DAOTBUILD_INSTALLED_PREFIX={installed}")

@@ -21,6 +21,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
         release.add_pack(arch)
     wheel = Path(aotbuild.cmake_dir()).parents[2]  # its package folder is a prefix
     members = tree(wheel, names=("lib", "include", "share"))
+    members["lib/libaotbuild.so"] = Path("libaotbuild.so.0")  # a wheel holds no links
     release.add_runtime(archive(members), toolkits=("cuda-13",))
     release.publish()
     return release.folder

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hosting import EXAMPLES, build_project
+from hosting import EXAMPLES, build_once, build_project
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import aotbuild
@@ -21,24 +21,25 @@ SCHEMA = (
 
 @pytest.fixture(scope="module")
 def attention(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    build = build_project(
-        EXAMPLES / "torch_op",
-        tmp_path_factory.mktemp("torch_op"),
-        f"-Daotbuild_DIR={aotbuild.cmake_dir()}",
-        f"-DPython_EXECUTABLE={sys.executable}",
-    )
-    torch.ops.load_library(build / "libtorch_op.so")
+    def make(folder: Path) -> None:
+        build_project(
+            EXAMPLES / "torch_op",
+            folder,
+            f"-Daotbuild_DIR={aotbuild.cmake_dir()}",
+            f"-DPython_EXECUTABLE={sys.executable}",
+        )
+
+    torch.ops.load_library(build_once(tmp_path_factory, "torch_op", make) / "libtorch_op.so")
     return torch.ops.aotbuild_example.attention.default
 
 
 def test_a_python_without_torch_is_told(tmp_path: Path) -> None:
-    """One without any package, of the same version."""
-    options = (f"-Daotbuild_DIR={aotbuild.cmake_dir()}", f"-DPython_EXECUTABLE={sys.executable}")
-    empty = tmp_path / "empty"
-    empty.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
-    empty.chmod(0o755)
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')  # no site-packages
+    bare.chmod(0o755)
+    options = (f"-Daotbuild_DIR={aotbuild.cmake_dir()}", f"-DPython_EXECUTABLE={bare}")
     with pytest.raises(AssertionError, match=r"has\s+no\s+torch"):
-        build_project(EXAMPLES / "torch_op", tmp_path, options[0], f"-DPython_EXECUTABLE={empty}")
+        build_project(EXAMPLES / "torch_op", tmp_path / "build", *options)
 
 
 def test_a_cpu_tensor_is_refused(attention: Any) -> None:
