@@ -1339,7 +1339,7 @@ function(_aotbuild_build_source)
   cmake_host_system_information(RESULT jobs QUERY NUMBER_OF_LOGICAL_CORES)
   _aotbuild_run(-C "${work}/build.cmake" -S "${source}" -B "${work}/build" -G "${CMAKE_GENERATOR}")
   _aotbuild_run(--build "${work}/build" --config Release --parallel ${jobs})
-  _aotbuild_run(--install "${work}/build" --config Release --prefix "${work}/prefix.part")
+  _aotbuild_run(--install "${work}/build" --config Release --prefix "${work}/prefix.part" --strip)
 endfunction()
 
 # Runs CMake for the source build; what it says goes to a log, and its end into the error.
@@ -1386,9 +1386,33 @@ function(_aotbuild_use_installed)
   endforeach()
 endfunction()
 
+# A target of another aotbuild, of find_package or a subdirectory, would be linked in place of the
+# one in the folder, and that one bundled.
+function(_aotbuild_refuse_other_target folder)
+  if(NOT TARGET ${package}::runtime)
+    return()
+  endif()
+  set(place "this build")
+  get_target_property(imported ${package}::runtime IMPORTED)
+  if(imported)
+    get_target_property(place ${package}::runtime LOCATION)
+    file(REAL_PATH "${place}" library)
+    file(REAL_PATH "${folder}" real)
+    cmake_path(IS_PREFIX real "${library}" same)
+    if(same)
+      return()
+    endif()
+  endif()
+  _aotbuild_message(FATAL_ERROR
+    "the target ${package}::runtime exists already, of ${place}; expected none, as the runtime is "
+    "to be that in ${folder}. Use include(AotbuildProvision.cmake) and no find_package(${package}), "
+    "or name the other one by AOTBUILD_INSTALLED_PREFIX.")
+endfunction()
+
 # Finds the package in one prefix only, and makes its target global.
 function(_aotbuild_find_package folder)
   set(package "aotbuild${setting_SONAME_SUFFIX}")
+  _aotbuild_refuse_other_target("${folder}")
   string(REGEX REPLACE "^([0-9]+[.][0-9]+)[.].*" "\\1" version "${index_VERSION}")
   unset(${package}_DIR CACHE)
   find_package(${package} ${version} CONFIG QUIET PATHS "${folder}"

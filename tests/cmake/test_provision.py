@@ -732,32 +732,20 @@ def test_the_installed_prefix_is_the_only_one(
     assert f"no package aotbuild 0.2 in {installed}: it has version 0.1.0" in said
 
 
-# ---- Wheels, and this project's own install ------------------------------------------------------
+def test_another_aotbuild_is_not_linked_in_its_place(
+    host: Host, installed: Path, release: Release
+) -> None:
+    text = host.folder / "source" / "CMakeLists.txt"
+    host.command()
+    found = f"find_package(aotbuild CONFIG REQUIRED PATHS {installed} NO_DEFAULT_PATH)"
+    call = "\naotbuild_provision("
+    text.write_text(text.read_text().replace(call, f"\n{found}{call}"))
+    said = host.configure(local(release), ARCHES, check=False)
+    assert f"target aotbuild::runtime exists already, of {installed}/lib/libaotbuild.so.0" in said
+    host.configure(f"-DAOTBUILD_INSTALLED_PREFIX={installed}")
 
 
-def test_a_hosts_wheel_carries_the_runtime_and_its_packs(release: Release, tmp_path: Path) -> None:
-    """Two components for a back end that is told which to take; no link: a wheel holds none."""
-    project = tmp_path / "project"
-    shutil.copytree(Path(__file__).parent / "host", project)
-    (project / "pyproject.toml").write_text(
-        '[build-system]\nrequires = ["scikit-build-core"]\n'
-        'build-backend = "scikit_build_core.build"\n'
-        '[project]\nname = "host"\nversion = "1"\n'
-        '[tool.scikit-build]\ninstall.components = ["aotbuild_runtime", "aotbuild_images"]\n'
-        "[tool.scikit-build.cmake.define]\n"
-        f'PROVISION_FILE = "{ROOT / "cmake" / "AotbuildProvision.cmake"}"\n'
-        'ARGUMENTS = "DESTINATION;host/lib"\n'
-        f'AOTBUILD_LOCAL_ARCHIVE_DIR = "{release.folder}"\n'
-        'AOTBUILD_TARGET_ARCH = "gfx950"\nROCM_PATH = "/nowhere"\n'
-    )
-    release.publish()
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tmp_path, project]
-    run(*command)
-    (wheel,) = tmp_path.glob("host-1-*.whl")
-    shutil.unpack_archive(wheel, tmp_path / "wheel", "zip")
-    files = {path.name for path in (tmp_path / "wheel" / "host").rglob("*") if path.is_file()}
-    assert files == {"libaotbuild.so.0", "other.aotpack", "vector.aotpack"}
-    assert (tmp_path / "wheel/host/lib/aotbuild.images/gfx950/vector.aotpack").is_file()
+# ---- This project's own install ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

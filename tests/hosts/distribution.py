@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hosting import build_project, offline, run, tool
+from cmake_projects import clean_environment, newest_cmake, run
+from hosting import build_project, offline
 
 LIBDIR = "lib/x86_64-linux-gnu"
 COMPONENTS = ("Runtime", "Development", "Images")
@@ -53,5 +54,5 @@ def build_as_distribution(source: Path, folder: Path, archives: Path) -> None:
     )
     for component in COMPONENTS:
         for package in (folder / component, folder / "all"):
-            words = (tool("cmake"), "--install", build, "--component", component)
-            run(*words, env={"DESTDIR": str(package)})
+            words = (newest_cmake(), "--install", build, "--component", component)
+            run(*words, environment={**clean_environment(), "DESTDIR": str(package)})

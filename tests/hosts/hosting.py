@@ -1,59 +1,27 @@
-"""What the tests of hosts share: running commands, CMake, and things built once for all workers."""
+"""What the tests of hosts share: building a project, and things built once for all workers."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
+from cmake_projects import newest_cmake, run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
 
-def run(
-    *command: str | Path,
-    check: bool = True,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Runs a command in an environment without settings of CMake, aotbuild or Python."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("CMAKE_", "AOTBUILD_", "PYTHON", "LD_"))
-    }
-    result = subprocess.run(
-        [str(word) for word in command],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**kept, **(env or {})},
-        cwd=cwd,
-    )
-    output = f"{' '.join(map(str, command))}\n{result.stdout}\n{result.stderr}"
-    assert not check or result.returncode == 0, output
-    return result
-
-
-def tool(name: str) -> Path:
-    """A program of the environment that runs the tests, or of the system."""
-    found = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert found, f"{name} is not installed; `pip install --group test` brings it"
-    return Path(found)
-
-
 def build_project(source: Path, build: Path, *options: str, before: tuple[str, ...] = ()) -> Path:
     """Configures and builds; `before` goes in front of both commands. Returns the build folder."""
-    ninja = f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"
-    run(*before, tool("cmake"), "-G", "Ninja", "-S", source, "-B", build, ninja, *options)
-    run(*before, tool("cmake"), "--build", build)
+    run(*before, newest_cmake(), "-G", "Ninja", "-S", source, "-B", build, *options)
+    run(*before, newest_cmake(), "--build", build)
     return build
 
 
@@ -90,3 +58,8 @@ def files_of(folder: Path) -> set[str]:
         for path in folder.rglob("*")
         if path.is_symlink() or not path.is_dir()
     }
+
+
+def dynamic(path: Path, tag: str) -> list[str]:
+    """Values of a tag in an ELF file's dynamic section."""
+    return re.findall(rf"\({tag}\).*\[(.*)\]", run("readelf", "-dW", path).stdout)

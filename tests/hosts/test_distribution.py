@@ -4,21 +4,16 @@ one package for each component."""
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import sys
 import zipfile
 from pathlib import Path
 
+from cmake_projects import run
 from distribution import LIBDIR, Distribution, build_as_distribution
-from hosting import ROOT, build_project, files_of, offline, run
+from hosting import ROOT, build_project, dynamic, files_of, offline
 
 import aotbuild
-
-
-def dynamic(path: Path, tag: str) -> list[str]:
-    """Values of a tag in an ELF file's dynamic section."""
-    return re.findall(rf"\({tag}\).*\[(.*)\]", run("readelf", "-dW", path).stdout)
 
 
 def test_each_component_is_a_package(distribution: Distribution) -> None:

@@ -7,8 +7,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from cmake_projects import run
 from distribution import Distribution
-from hosting import build_project, run
+from hosting import build_project
 
 SOURCE = Path(__file__).parent / "two_copies"
 
@@ -73,11 +74,3 @@ def test_copies_of_one_name_become_one(distribution: Distribution, tmp_path: Pat
     assert str(distribution.prefix / "share/aotbuild/images/gfx942/vector.aotpack") in found.host
     assert found.plugin == found.host
     assert found.errors == "shared"
-
-
-def test_a_suffix_is_in_every_name(suffixed: Path) -> None:
-    library = suffixed / "lib/libaotbuild_framework.so.0"
-    text = run("readelf", "-dW", library).stdout
-    assert re.findall(r"\(SONAME\).*\[(.*)\]", text) == [library.name]
-    assert not list(suffixed.rglob("libaotbuild.so*"))
-    assert (suffixed / "share/aotbuild_framework/runtime.json").is_file()
