@@ -1,9 +1,8 @@
 // Compares cuda_abi.h with NVIDIA's own header. It only compiles.
-#include "cuda_abi.h"
-
 #include <cuda.h>
 
 #include "abi_compatible.h"
+#include "cuda_abi.h"
 
 namespace aotbuild::cuda {
 

@@ -1,10 +1,9 @@
 // Compares hip_abi.h with AMD's own header, of ROCm 5 to 7. It only compiles.
-#include "hip_abi.h"
-
 #include <hip/hip_runtime_api.h>
 #include <hip/hip_version.h>
 
 #include "abi_compatible.h"
+#include "hip_abi.h"
 
 namespace aotbuild::hip {
 
