@@ -90,7 +90,7 @@ def released(tmp_path: Path, write_hollow_pack: Callable[..., Path]) -> Path:
     return folder
 
 
-def test_the_wheel_and_images_by_an_extra(
+def test_the_wheel_and_images_by_an_extra_or_by_fetch(
     wheel: Path, released: Path, stand_ins: Path, tmp_path: Path
 ) -> None:
     environment = Environment(tmp_path / "environment", stand_ins)
@@ -106,6 +106,11 @@ def test_the_wheel_and_images_by_an_extra(
     assert said.packs == (("image wheel", f"{ARCH}/attention"),)
     environment.run("pip", "uninstall", "-q", "-y", f"aotbuild-images-{ARCH}")
     assert environment.doctor().packs == ()
+
+    environment.run("aotbuild", "fetch", "--arch", ARCH, "--index", str(released))
+    said = environment.doctor()
+    assert (said.verdict, said.problems) == ("2 GPUs, served", "[]")
+    assert said.packs == (("home directory", f"{ARCH}/attention"),)
 
 
 def test_images_chosen_when_installing(released: Path, stand_ins: Path, tmp_path: Path) -> None:
