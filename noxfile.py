@@ -72,18 +72,40 @@ def cpp(session: nox.Session) -> None:
         session.run("ctest", "--preset", preset, "-j", JOBS)
 
 
+def _build_wheel(session: nox.Session, dist: Path) -> Path:
+    """Builds the wheel as it is published: auditwheel names the oldest glibc that it runs with. It
+    would also graft libraries that not every system has; a test sees that there are none."""
+    session.install(*_group("wheel"))
+    shutil.rmtree(dist, ignore_errors=True)
+    built = dist / "built"
+    session.run("python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(built), ".")
+    repair = ("auditwheel", "repair", "-w", str(dist))
+    session.run(*repair, *map(str, built.glob("*.whl")), silent=True)
+    shutil.rmtree(built)
+    (made,) = dist.iterdir()
+    session.run("twine", "check", "--strict", str(made), silent=True)
+    return made
+
+
+@nox.session(default=False)
+def wheel(session: nox.Session) -> None:
+    """The wheel for publication, in dist/. Installs it, and has it examine this machine."""
+    made = _build_wheel(session, ROOT / "dist")
+    session.install("--force-reinstall", str(made))
+    session.chdir(session.create_tmp())
+    session.run("aotbuild", "doctor")
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """The Python and CMake tests on the wheel, installed, from another folder."""
-    dist = Path(session.create_tmp()).resolve() / "dist"  # tmp is relative, and we chdir
-    shutil.rmtree(dist, ignore_errors=True)
-    session.run("python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(dist), ".")
-    (wheel,) = dist.glob("aotbuild-*.whl")
-    session.install("--force-reinstall", "--no-deps", str(wheel))
-    session.install(f"aotbuild[compile] @ {wheel.as_uri()}", *_group("test"))
+    # tmp is relative, and we chdir
+    made = _build_wheel(session, Path(session.create_tmp()).resolve() / "dist")
+    session.install("--force-reinstall", "--no-deps", str(made))
+    session.install(f"aotbuild[compile] @ {made.as_uri()}", *_group("test"))
     session.chdir(session.create_tmp())
     pytest = ("pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT), "-n", JOBS)
-    env = {"AOTBUILD_TEST_WHEEL": str(wheel)}
+    env = {"AOTBUILD_TEST_WHEEL": str(made)}
     # The interpreted kernels have a process of their own: see norecursedirs in pyproject.toml.
     runs = [session.posargs] if session.posargs else [["tests/kernels"], ["tests"]]
     for words in runs:

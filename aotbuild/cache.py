@@ -117,7 +117,7 @@ class ImageCache:
         with contextlib.ExitStack() as stack:
             try:
                 runs.mkdir(parents=True, exist_ok=True)
-                with _locked(runs):  # or another sweep could take the folder for a leftover
+                with locked(runs):  # or another sweep could take the folder for a leftover
                     _sweep(runs)
                     folder = stack.enter_context(temporary_folder(runs))
                     lock = stack.enter_context((folder / "lock").open("w"))
@@ -141,7 +141,7 @@ def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Keeps other processes out of the same block for the same folder."""
     handle = os.open(folder, os.O_RDONLY)
     try:

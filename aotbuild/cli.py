@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime as dt
 import importlib.util
 import json
 import os
@@ -14,11 +16,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 import aotbuild
-from aotbuild import config, inspection, report
+from aotbuild import config, doctor, doctor_report, inspection, release, report
 from aotbuild.errors import AotbuildError, UsageError
 from aotbuild.families import load_families
+from aotbuild.machine import examine
 from aotbuild.pack import open_pack
 from aotbuild.target import ARCHES, ArchSpec, parse_arch_list
+from aotbuild.trial import try_devices
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -152,6 +156,84 @@ def compile_packs(
     report.print_summary(result, sys.stdout)
 
 
+@app.command("fetch")
+def fetch_packs(
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(help="GPU arch: gfx950, sm_90, ... A list, or the option again, for several."),
+    ] = None,
+    family: Annotated[
+        list[str] | None, typer.Option(help="Kernel family; all if left out.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(help="Folder that packs go into.")] = None,
+    index: Annotated[
+        str | None, typer.Option(help="Index of a release: URL, file or folder.")
+    ] = None,
+    mirror: Annotated[
+        list[str] | None, typer.Option(help="URL or folder to fetch from before the index's.")
+    ] = None,
+    locked: Annotated[
+        str | None, typer.Option(help="Lock file, in place of an index: just the packs in it.")
+    ] = None,
+    strict_arch: Annotated[
+        bool | None,
+        typer.Option("--strict-arch/--subset", help="Fail if one arch has no pack, or fetch on."),
+    ] = None,
+    offline: Annotated[
+        bool | None, typer.Option("--offline/--online", help="Keep off the network.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be fetched; fetch nothing.")
+    ] = False,
+    key: Annotated[
+        list[str] | None, typer.Option(help="Public key that may sign an index of the network.")
+    ] = None,
+    allow_unsigned: Annotated[
+        bool | None, typer.Option("--allow-unsigned", help="Take an index without a signature.")
+    ] = None,
+    cache_dir: Annotated[str | None, typer.Option(help="Folder of the cache.")] = None,
+    cache_limit: Annotated[str | None, typer.Option(help="Size of the cache, as 4GiB.")] = None,
+    config_file: Annotated[
+        str | None, typer.Option("--config", help="Settings file (aotbuild.toml).")
+    ] = None,
+) -> None:
+    """Fetch published packs for GPU archs into a folder that the runtime searches."""
+    settings = config.load(
+        {
+            "family": family,
+            "fetch_to": to,
+            "index": index,
+            "mirror": mirror,
+            "strict_arch": None if strict_arch is None else str(strict_arch),
+            "offline": None if offline is None else str(offline),
+            "key": key,
+            "allow_unsigned": None if allow_unsigned is None else str(allow_unsigned),
+            "cache_dir": cache_dir,
+            "cache_limit": cache_limit,
+            "config": config_file,
+        },
+        environ=os.environ,
+        folder=Path.cwd(),
+    )
+    # Here, since only this command needs the network.
+    from aotbuild import fetch
+
+    if settings.allow_unsigned and settings.index.startswith("http"):
+        _warn(f"the index {settings.index} is not checked for a signature")
+    with (
+        report.fetch_watcher(sys.stderr) as watcher,
+        contextlib.closing(fetch.downloads(settings, watcher)) as store,
+    ):
+        plan = fetch.plan(arch or [], settings, store, locked=locked or "")
+        report.print_verdicts(plan.verdicts, sys.stdout)
+        if dry_run:
+            for artifact in plan.wanted:
+                print("\n  ".join([artifact.file, *fetch.sources(plan, artifact)]))
+            return
+        outcome = fetch.carry_out(plan, settings, store, watcher)
+    report.print_fetched(outcome, sys.stdout)
+
+
 def _check_compiler() -> None:
     missing = [name for name in ("triton", "pebble") if importlib.util.find_spec(name) is None]
     if missing:
@@ -184,6 +266,88 @@ def inspect_pack(
         print(json.dumps(inspection.pack_json(opened), indent=2))
     else:
         inspection.print_pack(opened, report.console(sys.stdout), images=images)
+
+
+@app.command("doctor")
+def examine_machine(
+    launch: Annotated[
+        bool, typer.Option("--launch", help="Run a kernel on every GPU, and check its result.")
+    ] = False,
+    device: Annotated[
+        int | None, typer.Option(help="With --launch: only on the GPU of this number.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Tell what is installed, which pack serves which GPU, and what to do where none does.
+
+    Exits with 0 if every GPU is served and nothing is broken, also where there is no GPU.
+    """
+    if device is not None and not launch:
+        raise UsageError("--device says where to launch; add --launch")
+    machine = examine(os.environ)
+    if device is not None and device not in {found.number for found in machine.devices}:
+        known = ", ".join(found.label for found in machine.devices) or "none"
+        raise UsageError(f"--device is {device}; the devices here are: {known}")
+    served = [pairing.device for pairing in doctor.pair(machine) if pairing.packs]
+    chosen = [found for found in served if launch and device in (None, found.number)]
+    tried = try_devices(chosen) if chosen else ()
+    diagnosis = doctor.diagnose(machine, tried, launch=launch)
+    if as_json:
+        print(json.dumps(doctor_report.diagnosis_json(machine, diagnosis), indent=2))
+    else:
+        doctor_report.print_diagnosis(machine, diagnosis, report.console(sys.stdout))
+    if not diagnosis.healthy:
+        raise typer.Exit(1)
+
+
+@app.command("release")
+def make_release(
+    out: Annotated[str, typer.Option(help="Folder to write; absent, or an earlier release.")],
+    serial: Annotated[int, typer.Option(min=1, help="Number of this index; it only grows.")],
+    expires: Annotated[
+        dt.datetime, typer.Option(formats=["%Y-%m-%d"], help="Last day of the index, UTC.")
+    ],
+    packs: Annotated[str | None, typer.Option(help="Folder of compiled packs (images).")] = None,
+    runtime: Annotated[
+        list[str] | None, typer.Option(help="Prefix that a runtime is installed in.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="The sdist: aotbuild-<version>.tar.gz.")
+    ] = None,
+    mirror: Annotated[list[str] | None, typer.Option(help="URL of the folder.")] = None,
+    key: Annotated[list[str] | None, typer.Option(help="Private key (PEM) that signs.")] = None,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="No signature: for an index that is pinned.")
+    ] = False,
+    config_file: Annotated[
+        str | None, typer.Option("--config", help="Settings file (aotbuild.toml).")
+    ] = None,
+) -> None:
+    """Turn packs and built runtimes into the folder that mirrors hold, with its index."""
+    if unsigned == bool(key):
+        raise UsageError("name a --key to sign with, or say --unsigned; one of the two")
+    settings = config.load(
+        {"output": packs, "config": config_file}, environ=os.environ, folder=Path.cwd()
+    )
+    request = release.Request(
+        version=aotbuild.__version__,
+        serial=serial,
+        expires=expires.replace(hour=23, minute=59, second=59, tzinfo=dt.timezone.utc),
+        packs=settings.output,
+        runtimes=tuple(map(Path, runtime or ())),
+        source=None if source is None else Path(source),
+        mirrors=tuple(mirror or ()),
+        keys=tuple(map(Path, key or ())),
+    )
+    index = release.make_release(request, Path(out))
+    rows = [(item.file, report.size(item.size), item.sha256) for item in index.artifacts]
+    report.console(sys.stdout).print(report.table(("file", ">size", "SHA-256"), rows))
+
+
+@app.command("new-key")
+def make_key(path: Annotated[str, typer.Argument(help="File to write.")]) -> None:
+    """Make a key to sign releases with, and print its public part."""
+    print(release.write_key(Path(path)))
 
 
 @app.command("arches")

@@ -11,14 +11,29 @@ import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from aotbuild.errors import UsageError
 from aotbuild.nearest import did_you_mean
 from aotbuild.plan import Profile
+from aotbuild.setting_kinds import (
+    BOOL,
+    BYTES,
+    JOBS,
+    KEYS,
+    LOCATION,
+    LOCATIONS,
+    NAMES,
+    PATH,
+    PATHS,
+    PROFILE,
+    SECONDS,
+    Kind,
+    WrongValueError,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,102 +47,6 @@ _PREFIX = "AOTBUILD_"
 GIB = 1 << 30
 #: What a worker needs at its peak: triton with LLVM, and ptxas beside it.
 WORKER_BYTES = 3 * GIB // 2
-
-
-class _WrongValueError(ValueError):
-    """A value that is not what its setting expects."""
-
-
-class _Kind(NamedTuple):
-    """How a setting's values are written. `text` turns words from the command line or the
-    environment into what TOML would give; `check` turns that into the setting's own type, with
-    relative paths based on the folder given.
-    """
-
-    expected: str
-    text: Callable[[str], Any]
-    check: Callable[[Any, Path], Any]
-
-
-def _whole(text: str) -> int | str:
-    """An integer if `text` is one; else as it was, for `check` to refuse."""
-    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else text
-
-
-def _check_jobs(value: Any, _: Path) -> int:
-    if type(value) is not int or not 1 <= value <= 4096:
-        raise _WrongValueError
-    return value
-
-
-def _seconds_text(text: str) -> float | str:
-    return float(text) if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) else text
-
-
-def _check_seconds(value: Any, _: Path) -> float:
-    if type(value) not in (int, float) or not 0 < value < float("inf"):
-        raise _WrongValueError
-    return float(value)
-
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def _check_bytes(value: Any, _: Path) -> int:
-    if isinstance(value, str):
-        match = re.fullmatch(r"([0-9]{1,18})\s*(?:([KMGT])iB|B)?", value)
-        if match is None:
-            raise _WrongValueError
-        return int(match[1]) * _UNITS[match[2] or ""]
-    if type(value) is not int or value < 0:
-        raise _WrongValueError
-    return value
-
-
-_SWITCH = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off"), False),
-}
-
-
-def _check_switch(value: Any, _: Path) -> bool:
-    if not isinstance(value, bool):
-        raise _WrongValueError
-    return value
-
-
-def _check_path(value: Any, base: Path) -> Path:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise _WrongValueError
-    return base / Path(value).expanduser()
-
-
-def _check_strings(value: Any, _: Path) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        raise _WrongValueError
-    return tuple(dict.fromkeys(value))
-
-
-def _check_paths(value: Any, base: Path) -> tuple[Path, ...]:
-    return tuple(_check_path(item, base) for item in _check_strings(value, base))
-
-
-def _check_profile(value: Any, _: Path) -> Profile:
-    try:
-        return Profile(value)
-    except ValueError:
-        known = [profile.value for profile in Profile]
-        raise _WrongValueError(did_you_mean(str(value), known)) from None
-
-
-_JOBS = _Kind("a whole number from 1 to 4096", _whole, _check_jobs)
-_SECONDS = _Kind("a number of seconds above 0", _seconds_text, _check_seconds)
-_BYTES = _Kind("a number of bytes, or a size such as '512MiB' or '4GiB'", str, _check_bytes)
-_BOOL = _Kind("true or false", lambda text: _SWITCH.get(text.lower(), text), _check_switch)
-_PATH = _Kind("a path", str, _check_path)
-_PATHS = _Kind("a list of paths", lambda text: text.split(os.pathsep), _check_paths)
-_NAMES = _Kind("a list of names", lambda text: re.split(r"[\s,;]+", text), _check_strings)
-_PROFILE = _Kind(f"one of {', '.join(profile.value for profile in Profile)}", str, _check_profile)
 
 
 def usable_memory(root: Path = Path("/")) -> int:
@@ -157,9 +76,19 @@ def default_cache_dir(environ: Mapping[str, str] | None = None) -> Path:
     return (base if base.is_absolute() else Path.home() / ".cache") / "aotbuild"
 
 
-def _about(kind: _Kind, text: str, shown: str = "") -> dict[str, Any]:
-    """A field's metadata; `shown` describes a default that depends on the machine."""
-    return {"kind": kind, "help": text, "shown": shown}
+def default_fetch_to(environ: Mapping[str, str] | None = None) -> Path:
+    """`${XDG_DATA_HOME:-~/.local/share}/aotbuild/images`, which the runtime searches."""
+    base = Path((os.environ if environ is None else environ).get("XDG_DATA_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".local/share") / "aotbuild/images"
+
+
+def _about(
+    kind: Kind, text: str, shown: str = "", *, commands: str = "compile", option: str = ""
+) -> dict[str, Any]:
+    """A field's metadata. `shown` describes a default that depends on the machine, `commands` are
+    those that heed it, and `option` is its name on the command line if that is another.
+    """
+    return {"kind": kind, "help": text, "shown": shown, "commands": commands, "option": option}
 
 
 @dataclass(frozen=True)
@@ -168,52 +97,126 @@ class Settings:
 
     output: Path = field(
         default=Path("images"),
-        metadata=_about(_PATH, "Folder of the packs: `<output>/<arch>/<family>.aotpack`."),
+        metadata=_about(PATH, "Folder of the packs: `<output>/<arch>/<family>.aotpack`."),
     )
     profile: Profile = field(
         default=Profile.STANDARD,
         metadata=_about(
-            _PROFILE,
+            PROFILE,
             "How much is built: `smoke` (a few general images), `standard` (what a release "
             "ships) or `full` (every candidate, for tuning).",
             "`standard`",
         ),
     )
     family: tuple[str, ...] = field(
-        default=(), metadata=_about(_NAMES, "Families to build.", "every family")
+        default=(),
+        metadata=_about(
+            NAMES, "Families to compile or fetch.", "every family", commands="compile, fetch"
+        ),
     )
     kernels: tuple[Path, ...] = field(
         default=(),
         metadata=_about(
-            _PATHS,
+            PATHS,
             "Further folders that hold families, as `kernels/` does. A family in them takes "
             "the place of a built-in one of the same name.",
             "none",
+            commands="compile, fetch",
         ),
     )
     jobs: int = field(
         default_factory=default_jobs,
         metadata=_about(
-            _JOBS, "Worker processes.", "one a CPU, as far as 1.5 GiB of free memory a worker allow"
+            JOBS, "Worker processes.", "one a CPU, as far as 1.5 GiB of free memory a worker allow"
         ),
     )
     timeout: float = field(
         default=600.0,
-        metadata=_about(_SECONDS, "Seconds that one variant may take to compile.", "`600`"),
+        metadata=_about(SECONDS, "Seconds that one variant may take to compile.", "`600`"),
     )
     cache: bool = field(
-        default=True, metadata=_about(_BOOL, "Keep compiled images and use them again.", "`true`")
+        default=True, metadata=_about(BOOL, "Keep compiled images and use them again.", "`true`")
     )
     cache_dir: Path = field(
         default_factory=default_cache_dir,
-        metadata=_about(_PATH, "Folder of the cache.", "`${XDG_CACHE_HOME:-~/.cache}/aotbuild`"),
+        metadata=_about(
+            PATH,
+            "Folder of the cache.",
+            "`${XDG_CACHE_HOME:-~/.cache}/aotbuild`",
+            commands="compile, fetch",
+        ),
     )
     cache_limit: int = field(
         default=4 * GIB,
         metadata=_about(
-            _BYTES,
-            "Size that the cache is cut down to after a build, least used first.",
+            BYTES,
+            "Size that the cache of images is cut down to after a build, and that of downloads "
+            "after a fetch, least used first.",
             "`4GiB`",
+            commands="compile, fetch",
+        ),
+    )
+    index: str = field(
+        default="",
+        metadata=_about(
+            LOCATION,
+            "Index that says what is published: its file, or the folder that holds `index.json`, "
+            "and where the files are looked for first. A local one is trusted as it is; one from "
+            "the network must be signed.",
+            "the one that this aotbuild pins",
+            commands="fetch",
+        ),
+    )
+    mirror: tuple[str, ...] = field(
+        default=(),
+        metadata=_about(
+            LOCATIONS, "Folders to fetch from before the index's.", "none", commands="fetch"
+        ),
+    )
+    fetch_to: Path = field(
+        default_factory=default_fetch_to,
+        metadata=_about(
+            PATH,
+            "Folder that packs are fetched into.",
+            "`${XDG_DATA_HOME:-~/.local/share}/aotbuild/images`",
+            commands="fetch",
+            option="to",
+        ),
+    )
+    strict_arch: bool = field(
+        default=False,
+        metadata=_about(
+            BOOL,
+            "Fail if one of the arches has no pack, in place of fetching the others.",
+            "`false`",
+            commands="fetch",
+        ),
+    )
+    offline: bool = field(
+        default=False,
+        metadata=_about(
+            BOOL,
+            "Use what was downloaded before and local folders, not the network.",
+            "`false`",
+            commands="fetch",
+        ),
+    )
+    key: tuple[str, ...] = field(
+        default=(),
+        metadata=_about(
+            KEYS,
+            "Keys that may sign an index from the network.",
+            "those that the pinned index names",
+            commands="fetch",
+        ),
+    )
+    allow_unsigned: bool = field(
+        default=False,
+        metadata=_about(
+            BOOL,
+            "Take an index from the network without looking for a signature.",
+            "`false`",
+            commands="fetch",
         ),
     )
 
@@ -233,7 +236,11 @@ def load(
     among them, or AOTBUILD_CONFIG, names the TOML file. Relative paths belong to `folder`, those
     in the TOML file to the file's own folder. Raises UsageError, which says where the value is.
     """
-    values: dict[str, Any] = {"output": folder / "images", "cache_dir": default_cache_dir(environ)}
+    values: dict[str, Any] = {
+        "output": folder / "images",
+        "cache_dir": default_cache_dir(environ),
+        "fetch_to": default_fetch_to(environ),
+    }
     named = options.get("config") or environ.get(f"{_PREFIX}CONFIG")
     file = folder / str(named or CONFIG_FILE)
     if named or file.is_file():
@@ -241,7 +248,7 @@ def load(
     for name, setting in _FIELDS.items():
         text = environ.get(_PREFIX + name.upper())
         if text:
-            kind: _Kind = setting.metadata["kind"]
+            kind: Kind = setting.metadata["kind"]
             values[name] = _checked(name, kind.text(text), folder, _PREFIX + name.upper())
         given = options.get(name)
         if given is not None and given != []:
@@ -249,13 +256,19 @@ def load(
     return Settings(**values)
 
 
+def _option(name: str) -> str:
+    return f"--{_FIELDS[name].metadata['option'] or name.replace('_', '-')}"
+
+
 def _from_option(name: str, given: str | list[str], folder: Path) -> Any:
-    kind: _Kind = _FIELDS[name].metadata["kind"]
-    where = f"--{name.replace('_', '-')}"
+    kind: Kind = _FIELDS[name].metadata["kind"]
+    where = _option(name)
     if isinstance(given, str):
         return _checked(name, kind.text(given), folder, where)
     # A repeated option; each may hold a list of names, but a path may hold any separator.
-    parts = [part for text in given for part in (kind.text(text) if kind is _NAMES else [text])]
+    parts = [
+        part for text in given for part in (kind.text(text) if kind in (NAMES, KEYS) else [text])
+    ]
     return _checked(name, parts, folder, where)
 
 
@@ -278,17 +291,18 @@ def _read_file(file: Path) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any, base: Path, where: str) -> Any:
-    kind: _Kind = _FIELDS[name].metadata["kind"]
+    kind: Kind = _FIELDS[name].metadata["kind"]
     try:
         return kind.check(value, base)
-    except (_WrongValueError, RuntimeError) as error:  # RuntimeError: no home folder for `~`
+    except (WrongValueError, RuntimeError) as error:  # RuntimeError: no home folder for `~`
         raise UsageError(f"{where} is {value!r}, expected {kind.expected}.{error}") from error
 
 
 def settings_page() -> str:
     """docs/settings.md, from the dataclass."""
     rows = [
-        f"| `{name}` | `--{name.replace('_', '-')}` | `{_PREFIX}{name.upper()}` "
+        f"| `{name}` | {setting.metadata['commands']} | `{_option(name)}` "
+        f"| `{_PREFIX}{name.upper()}` "
         f"| {setting.metadata['shown'] or f'`{setting.default}`'} | {setting.metadata['help']} "
         f"Expects {setting.metadata['kind'].expected}. |"
         for name, setting in _FIELDS.items()
@@ -305,11 +319,11 @@ A setting is taken from the first of these that has it: the command line, the en
 TOML file, its default. The file is `{CONFIG_FILE}` in the working folder, or the one that
 `--config` or `{_PREFIX}CONFIG` names; its keys are the names below, at the top level. Relative
 paths belong to the working folder, those in the file to the file's folder. In the environment,
-an empty value counts as unset, names are separated by commas or blanks, and paths by `:`. An
-unknown key or a malformed value is an error.
+an empty value counts as unset, names are separated by commas or blanks, paths by `:`, and lists
+that may hold URLs by blanks. An unknown key or a malformed value is an error.
 
-| setting | option | environment | default | meaning |
-|---|---|---|---|---|"""
+| setting | commands | option | environment | default | meaning |
+|---|---|---|---|---|---|"""
 
 
 if __name__ == "__main__":

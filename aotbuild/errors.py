@@ -54,6 +54,10 @@ class FetchError(AotbuildError):
     """What is wanted could not be brought: no mirror has it, the network or the disk failed."""
 
 
+class ReleaseError(AotbuildError):
+    """A release cannot be made of what was given."""
+
+
 class Status(enum.IntEnum):
     """What a call of the runtime came to (aotbuild.h; the numbers are pinned)."""
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,18 +23,6 @@ from aotbuild.errors import IndexFileError
 FORMAT = 1
 
 Kind = Literal["images", "runtime", "source", "wheel"]
-KINDS: tuple[Kind, ...] = ("images", "runtime", "source", "wheel")
-
-_HEX = re.compile(r"[0-9a-f]{64}")
-_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
-_TOOLKIT = re.compile(r"cuda-[0-9]+|rocm-[0-9]+\.[0-9]+")
-_CPU = re.compile(r"[a-z0-9_]{1,32}")
-_LIBC = re.compile(r"glibc-[0-9]+\.[0-9]+")
-_MIRROR = re.compile(r"(https?://[^\s\"\\]+|file:///[^\s\"\\]*)")
-#: Hashes that people write to fill a field in later.
-_PLACEHOLDERS = frozenset(digit * 64 for digit in "0123456789abcdef")
 
 
 @dataclass(frozen=True)
@@ -47,6 +37,9 @@ class Artifact:
         "rocm-6.4"), `abi` of the C interface, `contracts` that its front ends call.
     source: what a runtime is built from where none of those fits.
     wheel: a Python package of images, for pip; `arch`.
+
+    One index has one source, one runtime of a `cpu`, one wheel of an `arch`, and one archive of
+    images of an `arch` and `family`.
     """
 
     kind: Kind
@@ -89,6 +82,7 @@ class Index:
     artifacts: tuple[Artifact, ...]
 
 
+_COMMON = ("kind", "file", "size", "sha256")
 #: Fields of an artifact by kind, beyond those that all have.
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "images": ("arch", "family", "pack_id", "contracts"),
@@ -96,36 +90,62 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "source": (),
     "wheel": ("arch",),
 }
-_COMMON = ("kind", "file", "size", "sha256")
+_NUMBERS = ("serial", "size", "abi")
+_LISTS = ("mirrors", "keys", "toolkits")
+_HASHES = ("sha256", "pack_id", "keys")
+
+_NAME = "[a-z][a-z0-9_]{0,63}"
+_HASH = "[0-9a-f]{64}"
+#: Shape of every field that is text or a list of texts, and how a message describes it.
+_SHAPES: Mapping[str, tuple[str, str]] = {
+    "version": (r"[0-9]+\.[0-9]+\.[0-9]+", "three numbers, as 0.1.0"),
+    "expires": (r"[0-9-]{10}T[0-9:]{8}Z", "a time, as 2027-01-31T00:00:00Z"),
+    "mirrors": (r"https?://[^\s\"\\]+|file:///[^\s\"\\]*", "a URL of http, https or file"),
+    "keys": (_HASH, "32 bytes in lower-case hexadecimal"),
+    "name": (_NAME, "an arch, as gfx950"),
+    "vendor": ("cuda|hip", "cuda or hip"),
+    "tier": ("stable|experimental|preview", "stable, experimental or preview"),
+    "kind": ("|".join(_FIELDS), f"one of {', '.join(_FIELDS)}"),
+    "file": (
+        r"(?!index\.json)[A-Za-z0-9][A-Za-z0-9._+-]{0,199}",
+        "a plain ASCII file name without a folder, and not the index's own",
+    ),
+    "sha256": (_HASH, "a SHA-256 in lower-case hexadecimal"),
+    "pack_id": (_HASH, "a SHA-256 in lower-case hexadecimal"),
+    "arch": (_NAME, "an arch, as gfx950"),
+    "family": (_NAME, "a family, as attention"),
+    "cpu": ("[a-z0-9_]{1,32}", "a processor, as x86_64"),
+    "libc": (r"glibc-[0-9]+\.[0-9]+", "a libc, as glibc-2.34"),
+    "toolkits": (r"cuda-[0-9]+|rocm-[0-9]+\.[0-9]+", "a toolkit, as cuda-13 or rocm-6.4"),
+}
+_OPERATOR = re.compile(rf"{_NAME}\.{_NAME}")
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_NOTHING = hashlib.sha256(b"").hexdigest()
 
 
 def write_index(index: Index) -> bytes:
-    """The file. Equal indexes give equal bytes: artifacts sorted by file, keys by name."""
+    """The file. Equal indexes give equal bytes: artifacts are sorted by file, operators by name."""
+    index = dataclasses.replace(
+        index, artifacts=tuple(sorted(index.artifacts, key=lambda item: item.file))
+    )
     data = {
         "format": FORMAT,
-        "version": index.version,
-        "serial": index.serial,
-        "expires": index.expires.astimezone(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "mirrors": list(index.mirrors),
-        "keys": list(index.keys),
+        **{field.name: getattr(index, field.name) for field in dataclasses.fields(Index)},
+        "expires": index.expires.astimezone(dt.timezone.utc).strftime(_TIME),
         "arches": [dataclasses.asdict(arch) for arch in index.arches],
         "artifacts": [
-            {name: _plain(getattr(item, name)) for name in (*_COMMON, *_FIELDS[item.kind])}
-            for item in sorted(index.artifacts, key=lambda item: item.file)
+            {name: getattr(item, name) for name in (*_COMMON, *_FIELDS[item.kind])}
+            | ({"contracts": dict(sorted(item.contracts.items()))} if item.contracts else {})
+            for item in index.artifacts
         ],
     }
-    written = (json.dumps(data, indent=1, ensure_ascii=True) + "\n").encode("ascii")
-    if read_index(written, "the new index") != dataclasses.replace(
-        index, artifacts=tuple(sorted(index.artifacts, key=lambda item: item.file))
-    ):
-        raise IndexFileError("the new index does not read back as it was")
+    written = (json.dumps(data, indent=1) + "\n").encode("ascii")
+    if read_index(written, "the index to write") != index:
+        raise IndexFileError(
+            "the index to write does not read back as it was: its time is not in whole seconds "
+            f"of a zone, or a field is set that its kind of artifact has not: {index}"
+        )
     return written
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(sorted(value.items()))
-    return list(value) if isinstance(value, tuple) else value
 
 
 def read_index(data: bytes, where: str) -> Index:
@@ -134,100 +154,103 @@ def read_index(data: bytes, where: str) -> Index:
     Raises IndexFileError, which names the place, for anything that is not as it should be: a
     missing or placeholder hash, a file name with a folder, an unknown kind or field.
     """
-    try:
-        table = json.loads(data)
-    except ValueError as error:  # UnicodeDecodeError included
-        raise IndexFileError(f"{where} is not JSON: {error}") from error
     place = _Place(where)
-    place.check(isinstance(table, dict), table, "an object")
-    if table.get("format") != FORMAT:
+    try:
+        table = json.loads(data.decode("utf-8"), object_pairs_hook=place.table_of)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError included
+        raise IndexFileError(f"{where} is not JSON: {error}") from error
+    place.check(isinstance(table, dict), "an object", table)
+    given = table.pop("format", None)
+    if type(given) is not int or given != FORMAT:
         raise IndexFileError(
-            f"{where}: format is {table.get('format')!r}, this aotbuild reads {FORMAT}; "
+            f"{where}: format is {given!r}, this aotbuild reads {FORMAT}; "
             "use the aotbuild that belongs to this index"
         )
-    fields = {f.name for f in dataclasses.fields(Index)}
-    place.names(table, fields | {"format"})
-    return Index(
-        version=place.text(table, "version", _VERSION, "three numbers, as 0.1.0"),
-        serial=place.count(table, "serial"),
-        expires=_moment(place, table),
-        mirrors=place.texts(table, "mirrors", _MIRROR, "a URL of http, https or file"),
-        keys=place.texts(table, "keys", _HEX, "32 bytes in lower-case hexadecimal"),
-        arches=tuple(
-            _arch(place.at(f"arches[{i}]"), item)
-            for i, item in enumerate(place.items(table, "arches"))
-        ),
-        artifacts=_artifacts(place, table),
-    )
+    names = [field.name for field in dataclasses.fields(Index)]
+    place.names(table, names)
+    index = Index(**{name: _value(place, table, name) for name in names})
+    _check_unique(place, index)
+    return index
 
 
-def _artifacts(place: _Place, table: Mapping[str, Any]) -> tuple[Artifact, ...]:
-    found = tuple(
-        _artifact(place.at(f"artifacts[{i}]"), item)
-        for i, item in enumerate(place.items(table, "artifacts"))
-    )
-    files = [item.file for item in found]
-    for i, file in enumerate(files):
-        place.at(f"artifacts[{i}]").check(file not in files[:i], file, "a name of its own")
-    return found
+def _value(place: _Place, table: Mapping[str, Any], name: str) -> Any:
+    """The value of a field. Its name tells its type, whatever it is a field of."""
+    value = table[name]
+    if name in _NUMBERS:
+        good = type(value) is int and (value > 0 if name == "size" else value >= 0)
+        place.check(good and value < 1 << 53, f"{name} to be a number", value)
+        return value
+    if name == "contracts":
+        return _contracts(place, value)
+    if name == "expires":
+        return _moment(place, value)
+    if name in _LISTS or name in {"arches", "artifacts"}:
+        place.check(isinstance(value, list), f"{name} to be a list", value)
+        read = {"arches": _arch, "artifacts": _artifact}.get(name, _text)
+        found = tuple(read(place.at(f"{name}[{i}]"), item, name) for i, item in enumerate(value))
+        if name in _LISTS:
+            place.at(name).once(map(str, found))
+        return found
+    return _text(place.at(name), value, name)
 
 
-def _artifact(place: _Place, table: Any) -> Artifact:
-    place.check(isinstance(table, dict), table, "an object")
-    kind = table.get("kind")
-    place.check(kind in KINDS, kind, f"kind to be one of {', '.join(KINDS)}")
-    place.names(table, {*_COMMON, *_FIELDS[kind]})
-    place = place.at(f" ({table.get('file')!r})")
-    readers: Mapping[str, Any] = {
-        "size": lambda: place.count(table, "size"),
-        "file": lambda: place.text(table, "file", _FILE, "a plain ASCII file name"),
-        "sha256": lambda: _hash(place, table, "sha256"),
-        "arch": lambda: place.text(table, "arch", _NAME, "an arch"),
-        "family": lambda: place.text(table, "family", _NAME, "a family"),
-        "pack_id": lambda: _hash(place, table, "pack_id"),
-        "cpu": lambda: place.text(table, "cpu", _CPU, "a processor, as x86_64"),
-        "libc": lambda: place.text(table, "libc", _LIBC, "a libc, as glibc-2.34"),
-        "toolkits": lambda: place.texts(table, "toolkits", _TOOLKIT, "as cuda-13 or rocm-6.4"),
-        "abi": lambda: place.count(table, "abi"),
-        "contracts": lambda: _contracts(place, table),
-    }
-    names = ("file", "size", "sha256", *_FIELDS[kind])
-    return Artifact(kind=kind, **{name: readers[name]() for name in names})
+def _text(place: _Place, value: Any, name: str) -> str:
+    shape, expected = _SHAPES[name]
+    place.check(isinstance(value, str) and re.fullmatch(shape, value), expected, value)
+    if name in _HASHES:
+        place.check(not _is_placeholder(value), f"{expected}, not a placeholder", value)
+    return str(value)
 
 
-def _arch(place: _Place, table: Any) -> PublishedArch:
-    place.check(isinstance(table, dict), table, "an object")
-    place.names(table, {"name", "vendor", "tier"})
-    return PublishedArch(
-        place.text(table, "name", _NAME, "an arch"),
-        place.text(table, "vendor", re.compile("cuda|hip"), "cuda or hip"),
-        place.text(table, "tier", re.compile("stable|experimental|preview"), "a tier"),
-    )
+def _is_placeholder(text: str) -> bool:
+    """Whether someone wrote this hash to fill it in later, or hashed nothing: it repeats itself or
+    one digit, which no hash does in practice.
+    """
+    repeats = text in (text + text)[1:-1] or re.search(r"(.)\1{15}", text)
+    return bool(repeats) or text == _NOTHING
 
 
-def _contracts(place: _Place, table: Mapping[str, Any]) -> Mapping[str, int]:
-    found = table["contracts"]
-    place.check(isinstance(found, dict), found, "contracts to be an object")
-    for name, version in found.items():
-        good = type(version) is int and version > 0
-        place.check(good, version, f"contracts[{name!r}] to be a version above 0")
-    return dict(found)
+def _arch(place: _Place, table: Any, _: str) -> PublishedArch:
+    names = [field.name for field in dataclasses.fields(PublishedArch)]
+    place.names(table, names)
+    return PublishedArch(**{name: _value(place, table, name) for name in names})
 
 
-def _hash(place: _Place, table: Mapping[str, Any], name: str) -> str:
-    text = place.text(table, name, _HEX, "a SHA-256 in lower-case hexadecimal")
-    place.check(text not in _PLACEHOLDERS, text, f"{name} to be a hash, not a placeholder")
-    return text
+def _artifact(place: _Place, table: Any, _: str) -> Artifact:
+    place.names(table, ("kind",), more=True)
+    names = (*_COMMON, *_FIELDS[_value(place, table, "kind")])
+    place = _Place(f"{place.path} ({table.get('file')!r})")
+    place.names(table, names)
+    return Artifact(**{name: _value(place, table, name) for name in names})
 
 
-def _moment(place: _Place, table: Mapping[str, Any]) -> dt.datetime:
-    shape = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
-    text = place.text(table, "expires", shape, "a time such as 2027-01-31T00:00:00Z")
+def _contracts(place: _Place, value: Any) -> Mapping[str, int]:
+    place.check(isinstance(value, dict), "contracts to be an object", value)
+    for name, version in value.items():
+        place.check(_OPERATOR.fullmatch(name), "an operator, as attention.forward", name)
+        good = type(version) is int and 0 < version < 1 << 31
+        place.check(good, f"contracts[{name!r}] to be a version above 0", version)
+    return dict(value)
+
+
+def _moment(place: _Place, value: Any) -> dt.datetime:
+    text = _text(place.at("expires"), value, "expires")
     try:
-        return dt.datetime.strptime(text, "%Y-%m-%dT%H:%M:%S%z")
+        return dt.datetime.strptime(text, _TIME).replace(tzinfo=dt.timezone.utc)
     except ValueError:
-        place.check(False, text, "expires to be a time that exists")
-        raise AssertionError from None  # check has raised
+        raise place.wrong("expires to be a time that exists", text) from None
+
+
+def _check_unique(place: _Place, index: Index) -> None:
+    """What `fetch` and CMake look for is there once, and of an arch that the index knows."""
+    arches = [arch.name for arch in index.arches]
+    place.at("arches").once(arches)
+    place.at("artifacts").once(item.file for item in index.artifacts)
+    subjects = ((item.kind, item.arch, item.family, item.cpu) for item in index.artifacts)
+    place.at("artifacts").once(" ".join(filter(None, words)) for words in subjects)
+    for i, item in enumerate(index.artifacts):
+        known = not item.arch or item.arch in arches
+        place.at(f"artifacts[{i}]").check(known, "an arch that is in arches", item.arch)
 
 
 @dataclass(frozen=True)
@@ -237,42 +260,29 @@ class _Place:
     path: str
 
     def at(self, step: str) -> _Place:
-        return _Place(f"{self.path}{step if step.startswith(' ') else f': {step}'}")
+        return _Place(f"{self.path}: {step}")
 
-    def check(self, good: bool, value: object, expected: str) -> None:
+    def wrong(self, expected: str, value: object) -> IndexFileError:
+        return IndexFileError(f"{self.path}: expected {expected}, got {value!r}")
+
+    def check(self, good: object, expected: str, value: object) -> None:
         if not good:
-            raise IndexFileError(f"{self.path}: expected {expected}, got {value!r}")
+            raise self.wrong(expected, value)
 
-    def names(self, table: Mapping[str, Any], expected: Iterable[str]) -> None:
-        wanted = set(expected)
+    def once(self, words: Iterable[str]) -> None:
+        for word, count in Counter(words).items():
+            self.check(count == 1, "each name once", f"{count} times {word}")
+
+    def names(self, table: Any, expected: Iterable[str], *, more: bool = False) -> None:
+        """Checks that a table has these fields, and unless `more` no others."""
+        self.check(isinstance(table, dict), "an object", table)
+        wanted = sorted(expected)
+        for name in wanted:
+            self.check(name in table, f"a field {name!r}", sorted(table))
         for name in table:
-            self.check(name in wanted, name, f"only {', '.join(sorted(wanted))}")
-        for name in sorted(wanted):
-            self.check(name in table, sorted(table), f"a field {name!r}")
+            self.check(more or name in wanted, f"only the fields {', '.join(wanted)}", name)
 
-    def text(
-        self, table: Mapping[str, Any], name: str, shape: re.Pattern[str], expected: str
-    ) -> str:
-        value = table[name]
-        good = isinstance(value, str) and shape.fullmatch(value) is not None
-        self.check(good, value, f"{name} to be {expected}")
-        return str(value)
-
-    def count(self, table: Mapping[str, Any], name: str) -> int:
-        value = table[name]
-        self.check(type(value) is int and 0 <= value < 1 << 53, value, f"{name} to be a number")
-        return int(value)
-
-    def items(self, table: Mapping[str, Any], name: str) -> list[Any]:
-        value = table[name]
-        self.check(isinstance(value, list), value, f"{name} to be a list")
-        return list(value)
-
-    def texts(
-        self, table: Mapping[str, Any], name: str, shape: re.Pattern[str], expected: str
-    ) -> tuple[str, ...]:
-        found = self.items(table, name)
-        for i, value in enumerate(found):
-            good = isinstance(value, str) and shape.fullmatch(value) is not None
-            self.check(good, value, f"{name}[{i}] to be {expected}")
-        return tuple(found)
+    def table_of(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """A JSON object. Readers differ in which of two fields of one name they take."""
+        self.once(name for name, _ in pairs)
+        return dict(pairs)

@@ -1,4 +1,4 @@
-"""What a terminal shows: a build's progress, its summary, and the contents of packs.
+"""What a terminal shows: the progress of a build or a fetch, and what came of it.
 
 Progress goes to the error stream, results to the output stream. Neither gets control codes
 unless it is a terminal, nor colours when NO_COLOR is set.
@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.table import Table
 
@@ -27,7 +29,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from aotbuild.build import BuildResult
+    from aotbuild.fetch import Outcome
     from aotbuild.plan import Variant
+    from aotbuild.select import Verdict
 
 #: Where the output is no terminal, lines are as long as their content.
 _UNBOUNDED = 100_000
@@ -187,3 +191,101 @@ def print_summary(result: BuildResult, stream: TextIO = sys.stdout) -> None:
         out.print(str(pack.path), soft_wrap=True)
     compilers = ", ".join(f"{name} {version}" for name, version in sorted(result.toolchain.items()))
     out.print(f"done in {duration(result.seconds)} with {compilers}")
+
+
+class FetchLines:
+    """Tells downloads in lines, for logs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def begun(self, file: str, size_: int, position: int) -> None:
+        self.noted(_begin_file(file, size_, position))
+
+    def moved(self, file: str, position: int) -> None:
+        pass
+
+    def noted(self, message: str) -> None:
+        print(message, file=self._stream, flush=True)
+
+    def ended(self, file: str, seconds: float) -> None:
+        self.noted(f"{file}: verified ({duration(seconds)})")
+
+
+class FetchBar:
+    """Tells downloads in a bar with the speed and the time left; notes stay above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._tasks: dict[str, TaskID] = {}
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console(stream),
+            transient=True,
+        )
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def begun(self, file: str, size_: int, position: int) -> None:
+        self._tasks[file] = self._progress.add_task(file, total=size_, completed=position)
+
+    def moved(self, file: str, position: int) -> None:
+        self._progress.update(self._tasks[file], completed=position)
+
+    def noted(self, message: str) -> None:
+        self._progress.console.print(message, style="yellow", soft_wrap=True)
+
+    def ended(self, file: str, seconds: float) -> None:
+        self._progress.remove_task(self._tasks.pop(file))
+
+
+def fetch_watcher(stream: TextIO) -> FetchLines | FetchBar:
+    """The one that fits the stream."""
+    return FetchBar(stream) if console(stream).is_terminal else FetchLines(stream)
+
+
+def _begin_file(file: str, count: int, position: int) -> str:
+    resumed = f", {size(position)} of it here already" if position else ""
+    return f"{file}: {size(count)}{resumed}"
+
+
+def print_verdicts(verdicts: Sequence[Verdict], stream: TextIO = sys.stdout) -> None:
+    """What comes of every word of an arch list."""
+    rows = [
+        (
+            verdict.word,
+            verdict.arch or "-",
+            ", ".join(item.family for item in verdict.artifacts) or "skipped",
+            size(sum(item.size for item in verdict.artifacts)) if verdict.artifacts else "-",
+            verdict.note,
+        )
+        for verdict in verdicts
+    ]
+    console(stream).print(table(("named", "arch", "packs", ">size", "note"), rows))
+
+
+def print_fetched(outcome: Outcome, stream: TextIO = sys.stdout) -> None:
+    """What a fetch changed, and where."""
+    out = console(stream)
+    for item in outcome.removed:
+        out.print(f"removed {item.arch}/{item.family}.aotpack: of another version", soft_wrap=True)
+    fetched, present = len(outcome.fetched), len(outcome.present)
+    total = size(sum(item.size for item in outcome.fetched))
+    what = f"fetched {fetched} pack{'' if fetched == 1 else 's'} ({total})" if fetched else ""
+    there = f"{present} up to date" if present else ""
+    out.print(f"{', '.join(filter(None, (what, there)))} in {outcome.folder}", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import threading
@@ -38,7 +39,8 @@ class Library:
     ) -> None:
         if isinstance(paths, (str, os.PathLike)):
             raise TypeError(f"paths: expected a list of folders, got {paths!r}; write [{paths!r}]")
-        self.native = _native.Library([os.fspath(path) for path in paths], paths_only)
+        given = [os.fspath(path) for path in paths]
+        self.native = _native.Library(given, paths_only, _wheel_paths())
 
     def close(self) -> None:
         self.native.close()
@@ -54,10 +56,21 @@ class Library:
     ) -> None:
         self.close()
 
+    def search_path(self) -> list[tuple[str, str]]:
+        """The folders searched, in order, which need not exist, each with what put it there."""
+        return self.native.search_path()
+
     def describe(self, arch: str | None = None) -> str:
         """Text of the search path and, for an arch such as "sm_90", of the packs found for it,
         with the reason where one cannot be used."""
         return self.native.describe(arch)
+
+
+def _wheel_paths() -> list[str]:
+    """Folders of the installed image wheels. They share a package that has no code, so asking
+    where it lies runs none."""
+    spec = importlib.util.find_spec("aotbuild_images")
+    return list(spec.submodule_search_locations or ()) if spec is not None else []
 
 
 _default: Library | None = None

@@ -121,7 +121,8 @@ _FIRST_SPECIFIC = 90
 _SEPARATORS = re.compile(r"[\s,;]+")
 _GENERIC = re.compile(r"gfx[0-9]+(-[0-9]+)*-generic")
 # sm_90, sm90, compute_90, 90, 9.0, each with an optional "a"; what CMake (-real) and
-# PyTorch (+PTX) add to them.
+# PyTorch (+PTX: code for the arch, and PTX besides, which packs do not hold) add to them.
+# cmake/AotbuildProvision.cmake has the same rules, and tests/data/arch_words.csv is their test.
 _CUDA = re.compile(
     r"(?P<prefix>sm_?|compute_?)?(?P<major>[0-9]+?)\.?(?P<minor>[0-9])(?P<form>[a-z]?)"
     r"(?P<kind>-real|-virtual|\+ptx)?"
@@ -157,28 +158,34 @@ def parse_arch(text: str) -> ArchSpec:
 
 
 def parse_arch_list(texts: Iterable[str]) -> tuple[ArchSpec, ...]:
-    """Reads lists separated by commas, semicolons and blanks in any mixture, from one or more
-    options. Keeps the order, and of several spellings of an arch the first.
+    """Reads what `arch_words` finds. Of several spellings of an arch it keeps the first.
 
     Raises UsageError for an unknown arch, and when nothing is named.
     """
-    given = tuple(texts)
     found: dict[str, ArchSpec] = {}
-    for text in given:
-        for word in filter(None, _SEPARATORS.split(text)):
-            spec = parse_arch(word)
-            found.setdefault(spec.arch.name, spec)
-    if not found:
+    for word in arch_words(texts):
+        spec = parse_arch(word)
+        found.setdefault(spec.arch.name, spec)
+    return tuple(found.values())
+
+
+def arch_words(texts: Iterable[str]) -> tuple[str, ...]:
+    """The words of lists separated by commas, semicolons and blanks in any mixture, from one or
+    more options; in order, each once. Raises UsageError when there is none.
+    """
+    given = tuple(texts)
+    words = [word for text in given for word in _SEPARATORS.split(text) if word]
+    if not words:
         shown = ", ".join(map(repr, given)) or "nothing"
         raise UsageError(f"no arch named (got {shown}). Known: {known_arches()}")
-    return tuple(found.values())
+    return tuple(dict.fromkeys(words))
 
 
 def _cuda_arch(name: str, word: str) -> Arch | None:
     match = _CUDA.fullmatch(name)
     if match is None:
         return None
-    if match["kind"] in ("-virtual", "+ptx"):
+    if match["kind"] == "-virtual":
         raise UsageError(
             f"arch {word!r} asks for PTX, which packs do not hold. "
             f"Name each arch that you need: {known_arches()}"

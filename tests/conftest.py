@@ -1,11 +1,22 @@
-"""A kernel family small enough to compile in a moment, written where a test wants it."""
+"""A kernel family small enough to compile in a moment, written where a test wants it, and a runtime
+installed in a prefix of its own.
+"""
 
 from __future__ import annotations
 
+import json
+import platform
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+import aotbuild
+
+ROOT = Path(__file__).parents[1]
 
 SPEC = """\
 from aotbuild.spec import (
@@ -66,3 +77,26 @@ def write_family(tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / folder
 
     return write
+
+
+@pytest.fixture(scope="session")
+def built_prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A runtime as it is built for publication, but for optimisation. Not to be changed."""
+    build, prefix = tmp_path_factory.mktemp("build"), tmp_path_factory.mktemp("built") / "prefix"
+    cmake = shutil.which("cmake", path=str(Path(sys.executable).parent)) or "cmake"
+    options = ("-DAOTBUILD_STATIC_ZSTD=ON", "-DCMAKE_INSTALL_LIBDIR=lib")
+    for command in (
+        (cmake, "-G", "Ninja", "-S", str(ROOT), "-B", str(build), *options),
+        (cmake, "--build", str(build)),
+        (cmake, "--install", str(build), "--prefix", str(prefix), "--strip"),
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    # The headers of no toolkit are here to compare with, so we say it in the build's place.
+    manifest = prefix / "share" / "aotbuild" / "runtime.json"
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    said = {
+        "version": aotbuild.__version__, "abi": 0, "cpu": platform.machine(),
+        "toolkits": ["cuda-13", "rocm-7.2"], "contracts": {"attention.forward": 1},
+    }  # fmt: skip
+    manifest.write_text(json.dumps(said))
+    return prefix

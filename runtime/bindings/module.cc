@@ -1,7 +1,9 @@
 // aotbuild._native: the C ABI for Python. It converts, releases the GIL and raises; checking
 // arguments is the runtime's work, and convenience that of aotbuild/runtime.py.
+#include <dlfcn.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -12,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "aotbuild/aotbuild.h"
@@ -143,13 +146,16 @@ class Arguments {
 
 class Library {
  public:
-  Library(const std::vector<std::string>& paths, bool paths_only) {
-    std::vector<const char*> pointers;
-    for (const std::string& path : paths) pointers.push_back(path.c_str());
+  Library(const std::vector<std::string>& paths, bool paths_only,
+          const std::vector<std::string>& wheel_paths) {
+    const std::vector<const char*> given = pointers_to(paths);
+    const std::vector<const char*> wheels = pointers_to(wheel_paths);
     aotbuild_open_options options = AOTBUILD_INIT(aotbuild_open_options);
-    options.paths = pointers.data();
-    options.path_count = pointers.size();
+    options.paths = given.data();
+    options.path_count = given.size();
     options.paths_only = paths_only ? 1 : 0;
+    options.wheel_paths = wheels.data();
+    options.wheel_count = wheels.size();
     aotbuild_library* library = nullptr;
     call([&] { return aotbuild_open(&options, &library); });
     handle_ = std::make_shared<Handle>(library);
@@ -159,6 +165,19 @@ class Library {
   void close() {
     if (handle_ != nullptr) handle_->close_at_end = true;
     handle_.reset();
+  }
+
+  std::vector<std::pair<std::string, std::string>> search_path() const {
+    const std::shared_ptr<Handle> library = open_handle();
+    std::vector<std::pair<std::string, std::string>> entries;
+    for (;;) {
+      const char* directory = nullptr;
+      const char* origin = nullptr;
+      call(
+          [&] { return aotbuild_search_entry(library->get, entries.size(), &directory, &origin); });
+      if (directory == nullptr) return entries;
+      entries.emplace_back(directory, origin);
+    }
   }
 
   std::string describe(const std::optional<std::string>& arch) {
@@ -241,6 +260,12 @@ class Library {
   }
 
  private:
+  static std::vector<const char*> pointers_to(const std::vector<std::string>& paths) {
+    std::vector<const char*> pointers;
+    for (const std::string& path : paths) pointers.push_back(path.c_str());
+    return pointers;
+  }
+
   // Images of a library that was not closed stay loaded until the process ends: unloading them
   // when Python happens to collect it could pull code from under a kernel that still runs.
   struct Handle {
@@ -278,6 +303,13 @@ std::string device_arch(int32_t device_type, int32_t device_id) {
   return arch;
 }
 
+// File of the libaotbuild that this module is bound to.
+std::string library_file() {
+  Dl_info info;
+  const auto* function = reinterpret_cast<const void*>(&aotbuild_version);
+  return dladdr(function, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+}
+
 void bind_launch_info(nb::module_& m) {
   nb::class_<LaunchInfo>(m, "LaunchInfo", "What a call would run.")
       .def_ro("pack", &LaunchInfo::pack, "Path of the pack.")
@@ -293,8 +325,10 @@ void bind_launch_info(nb::module_& m) {
 void bind_library(nb::module_& m) {
   using nb::literals::operator""_a;
   nb::class_<Library>(m, "Library")
-      .def(nb::init<const std::vector<std::string>&, bool>(), "paths"_a, "paths_only"_a)
+      .def(nb::init<const std::vector<std::string>&, bool, const std::vector<std::string>&>(),
+           "paths"_a, "paths_only"_a, "wheel_paths"_a)
       .def("close", &Library::close)
+      .def("search_path", &Library::search_path)
       .def("describe", &Library::describe, "arch"_a.none())
       .def("launch", &Library::launch, "family"_a, "op"_a, "inputs"_a, "outputs"_a, "values"_a,
            "stream"_a, "workspace"_a.none())
@@ -311,10 +345,17 @@ void bind_library(nb::module_& m) {
 
 NB_MODULE(_native, m) {
   m.doc() = "The C ABI of the runtime. Use aotbuild.runtime.";
+#ifdef NDEBUG
+  // nanobind takes an object that outlives the interpreter for a fault in these bindings. A library
+  // may: a daemon thread or another extension holds one, and its images stay loaded by contract.
+  nb::set_leak_warnings(false);
+#endif
   m.attr("UNLIMITED") = AOTBUILD_UNLIMITED;
   m.attr("ALIGN_UPPER_LEFT") = static_cast<int>(AOTBUILD_ALIGN_UPPER_LEFT);
   m.attr("ALIGN_LOWER_RIGHT") = static_cast<int>(AOTBUILD_ALIGN_LOWER_RIGHT);
   m.def("version", &aotbuild_version);
+  m.def("abi_version", &aotbuild_abi_version);
+  m.def("library_file", &library_file);
   m.def("status_name", &aotbuild_status_name, nb::arg("status"));
   m.def("device_arch", &device_arch, nb::arg("device_type"), nb::arg("device_id"));
   bind_launch_info(m);

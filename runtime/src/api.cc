@@ -1,4 +1,5 @@
 // The C ABI: checks pointers and struct sizes, and turns exceptions into a status and a message.
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <string>
@@ -60,7 +61,8 @@ void require(const T* pointer, const char* name) {
   }
 }
 
-// Sizes that a struct has had in released versions are known; there has been one.
+// Sizes that a struct has had in released versions are known. All have had one, except
+// aotbuild_open_options.
 template <class T>
 void require_struct(const T* value, const char* name) {
   require(value, name);
@@ -73,15 +75,30 @@ void require_struct(const T* value, const char* name) {
   }
 }
 
-void check_options(const aotbuild_open_options& options) {
-  if (options.path_count != 0) require(options.paths, "options->paths");
-  for (size_t i = 0; i < options.path_count; ++i) {
-    const std::string name = "options->paths[" + std::to_string(i) + "]";
-    require(options.paths[i], name.c_str());
-    if (*options.paths[i] == '\0') {
-      throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT, name + " is empty; expected a directory");
+// The options as they are today: those of a caller who knows only the first fields are completed.
+aotbuild_open_options complete(const aotbuild_open_options& given) {
+  aotbuild_open_options options = AOTBUILD_INIT(aotbuild_open_options);
+  constexpr size_t kFirstSize = offsetof(aotbuild_open_options, wheel_paths);
+  if (given.struct_size != kFirstSize) require_struct(&given, "options");
+  std::memcpy(&options, &given, given.struct_size);
+  options.struct_size = sizeof(options);
+  return options;
+}
+
+void check_paths(const char* const* paths, size_t count, const std::string& name) {
+  if (count != 0) require(paths, name.c_str());
+  for (size_t i = 0; i < count; ++i) {
+    const std::string entry = name + "[" + std::to_string(i) + "]";
+    require(paths[i], entry.c_str());
+    if (*paths[i] == '\0') {
+      throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT, entry + " is empty; expected a directory");
     }
   }
+}
+
+void check_options(const aotbuild_open_options& options) {
+  check_paths(options.paths, options.path_count, "options->paths");
+  check_paths(options.wheel_paths, options.wheel_count, "options->wheel_paths");
   if (options.paths_only != 0 && options.paths_only != 1) {
     throw Error(
         AOTBUILD_ERROR_INVALID_ARGUMENT,
@@ -184,15 +201,30 @@ aotbuild_status aotbuild_open(const aotbuild_open_options* options, aotbuild_lib
   return guarded([&] {
     require(library, "library");
     *library = nullptr;
-    if (options != nullptr) {
-      require_struct(options, "options");
-      check_options(*options);
+    if (options == nullptr) {
+      *library = new aotbuild_library(nullptr);
+      return;
     }
-    *library = new aotbuild_library(options);
+    const aotbuild_open_options completed = complete(*options);
+    check_options(completed);
+    *library = new aotbuild_library(&completed);
   });
 }
 
 void aotbuild_close(aotbuild_library* library) { delete library; }
+
+aotbuild_status aotbuild_search_entry(const aotbuild_library* library, size_t index,
+                                      const char** directory, const char** origin) {
+  return guarded([&] {
+    require(library, "library");
+    require(directory, "directory");
+    require(origin, "origin");
+    const auto& entries = library->search_path();
+    const SearchEntry* entry = index < entries.size() ? &entries[index] : nullptr;
+    *directory = entry == nullptr ? nullptr : entry->directory.c_str();
+    *origin = entry == nullptr ? nullptr : entry->origin.c_str();
+  });
+}
 
 aotbuild_status aotbuild_describe(aotbuild_library* library, const char* arch, char* text,
                                   size_t size, size_t* needed) {

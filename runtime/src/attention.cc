@@ -7,16 +7,13 @@
 #include <string>
 
 #include "call.h"
+#include "contracts.h"
 #include "error.h"
 #include "launch.h"
 #include "text.h"
 
 namespace aotbuild {
 namespace {
-
-// Contract versions, as in kernels/attention/spec.py.
-constexpr uint32_t kForwardContract = 1;
-constexpr uint32_t kBackwardContract = 1;
 
 constexpr int64_t kMaxHeadDim = 256;
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
@@ -217,8 +214,8 @@ void with_forward(const aotbuild_attention_forward_args& args, const Run& run) {
   static_cast<void>(call.device());  // they must agree even when there is nothing to do
   // No query, nothing to write. No key is another matter: out is 0 then, and must be written.
   if (any_zero(*args.q)) return;
-  run(LaunchRequest{"attention", "forward", kForwardContract, call, args.stream, args.workspace,
-                    args.workspace_size});
+  run(LaunchRequest{"attention", "forward", contracts::kAttentionForward, call, args.stream,
+                    args.workspace, args.workspace_size});
 }
 
 // The backward pass. delta, the sum over D of dout * out, goes into the workspace, where the two
@@ -271,12 +268,12 @@ class Backward {
     const Call queries = gradients({{"dq", args_.dq}});
     static_cast<void>(keys.device());  // all of a call's tensors are on one device
     static_cast<void>(queries.device());
-    const auto request = [&](const char* op, const Call& call) {
-      return LaunchRequest{"attention",  op,      kBackwardContract, call,
-                           args_.stream, scratch, scratch_size};
+    const auto request = [&](const char* op, uint32_t contract, const Call& call) {
+      return LaunchRequest{"attention", op, contract, call, args_.stream, scratch, scratch_size};
     };
-    run(request("backward_delta", delta), request("backward_dkdv", keys),
-        request("backward_dq", queries));
+    run(request("backward_delta", contracts::kAttentionBackwardDelta, delta),
+        request("backward_dkdv", contracts::kAttentionBackwardDkdv, keys),
+        request("backward_dq", contracts::kAttentionBackwardDq, queries));
   }
 
  private:

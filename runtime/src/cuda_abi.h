@@ -1,5 +1,5 @@
 // The part of the CUDA driver's ABI that the runtime uses, so that no vendor header is needed to
-// build it. tests/cpp/cuda_abi_test.cc compares every line with the real cuda.h.
+// build it. abi/cuda_abi_check.cc compares every line with the real cuda.h.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // The part of HIP's ABI that the runtime uses, the same from ROCm 5 to 7, so that no vendor
-// header is needed to build it. tests/cpp/hip_abi_test.cc compares it with the real headers.
+// header is needed to build it. abi/hip_abi_check.cc compares it with the real headers.
 #pragma once
 
 #include <cstddef>

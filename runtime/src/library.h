@@ -102,6 +102,7 @@ struct aotbuild_library {
   // the next call looks again.
   aotbuild::DeviceFamily& family(aotbuild::DeviceState& device, std::string_view family);
 
+  const std::vector<aotbuild::SearchEntry>& search_path() const { return path_; }
   // Text for aotbuild_describe.
   std::string describe(const char* arch) const;
 

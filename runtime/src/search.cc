@@ -10,8 +10,6 @@
 #include <system_error>
 #include <utility>
 
-#include "error.h"
-
 namespace aotbuild {
 namespace {
 
@@ -47,18 +45,9 @@ class Path {
   std::vector<SearchEntry> entries_;
 };
 
-void add_given(const aotbuild_open_options& options, Path& path) {
-  if (options.path_count > 0 && options.paths == nullptr) {
-    throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT,
-                "paths is null but path_count is " + std::to_string(options.path_count));
-  }
-  for (size_t i = 0; i < options.path_count; ++i) {
-    if (options.paths[i] == nullptr || *options.paths[i] == '\0') {
-      throw Error(AOTBUILD_ERROR_INVALID_ARGUMENT,
-                  "paths[" + std::to_string(i) + "] is null or empty; expected a directory");
-    }
-    path.add(options.paths[i], "set by API");
-  }
+// The caller has checked them (api.cc).
+void add_all(const char* const* paths, size_t count, const char* origin, Path& path) {
+  for (size_t i = 0; i < count; ++i) path.add(paths[i], origin);
 }
 
 void add_environment(Path& path) {
@@ -112,13 +101,14 @@ void add_user(Path& path) {
 }  // namespace
 
 std::vector<SearchEntry> search_path(const aotbuild_open_options* options) {
+  static constexpr aotbuild_open_options kNone = {};
+  const aotbuild_open_options& given = options == nullptr ? kNone : *options;
   Path path;
-  if (options != nullptr) {
-    add_given(*options, path);
-  }
-  if (options == nullptr || options->paths_only == 0) {
+  add_all(given.paths, given.path_count, "set by API", path);
+  if (given.paths_only == 0) {
     add_environment(path);
     add_installed(path);
+    add_all(given.wheel_paths, given.wheel_count, "image wheel", path);
     add_user(path);
   }
   return path.take();

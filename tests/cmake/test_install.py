@@ -2,82 +2,29 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cmake_projects import GCC, Toolchain, clang_and_lld, newest_cmake, run
 
 import aotbuild
+from aotbuild.families import load_families
 
 ROOT = Path(__file__).parents[2]
 CONSUMER = Path(__file__).parent / "consumer"
 EXAMPLE = ROOT / "examples" / "cpp_host"
-OLDEST_CMAKE = "3.21.4"
-
-
-def run(*command: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    result = subprocess.run(
-        [str(part) for part in command],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={k: v for k, v in os.environ.items() if not k.startswith(("CMAKE_", "AOTBUILD_"))},
-    )
-    output = f"{' '.join(map(str, command))}\n{result.stdout}\n{result.stderr}"
-    assert not check or result.returncode == 0, output
-    return result
-
-
-@dataclass(frozen=True)
-class Toolchain:
-    """A CMake and the options that name a compiler."""
-
-    cmake: Path
-    options: tuple[str, ...]
-
-    def configure(
-        self, source: Path, build: Path, *options: str, check: bool = True
-    ) -> subprocess.CompletedProcess[str]:
-        command = [self.cmake, "-G", "Ninja", "-S", source, "-B", build, *self.options, *options]
-        return run(*command, check=check)
-
-    def build(self, build: Path) -> None:
-        run(self.cmake, "--build", build)
-
-    def install(self, build: Path, prefix: Path, *options: str) -> None:
-        run(self.cmake, "--install", build, "--prefix", prefix, *options)
-
-
-def newest_cmake() -> Path:
-    found = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    assert found, "cmake is not installed; `pip install --group test` brings it"
-    return Path(found)
-
-
-def oldest_cmake(folder: Path) -> Path:
-    """The oldest CMake that is supported, as a package of its own."""
-    command = [sys.executable, "-m", "pip", "install", "-q", "--target", folder]
-    run(*command, f"cmake=={OLDEST_CMAKE}")
-    return folder / "cmake" / "data" / "bin" / "cmake"
 
 
 @pytest.fixture(scope="module", params=["oldest cmake, gcc", "newest cmake, clang and lld"])
-def toolchain(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Toolchain:
+def toolchain(request: pytest.FixtureRequest) -> Toolchain:
     release = "-DCMAKE_BUILD_TYPE=Release"
     if "oldest" in request.param:
-        cmake = oldest_cmake(tmp_path_factory.mktemp("cmake"))
-        return Toolchain(cmake, (release, "-DCMAKE_CXX_COMPILER=g++"))
-    clang = shutil.which("clang++-14") or shutil.which("clang++")
-    assert clang, "clang++ is not installed"
-    lld = "-DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld=lld"
-    return Toolchain(newest_cmake(), (release, f"-DCMAKE_CXX_COMPILER={clang}", lld))
+        cmake: Path = request.getfixturevalue("oldest_cmake")
+        return Toolchain(cmake, (release, *GCC))
+    return Toolchain(newest_cmake(), (release, *clang_and_lld()))
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +102,7 @@ def test_the_runtime_component_is_the_library_alone(
     toolchain.install(build, tmp_path, "--component", "Runtime")
     names = {path.name for path in tmp_path.rglob("*") if not path.is_dir()}
     assert "libaotbuild.so.0" in names
-    assert all(name.startswith("libaotbuild.so.") for name in names)
+    assert all(name.startswith("libaotbuild.so.") or name == "runtime.json" for name in names)
 
 
 def test_the_example_builds_without_a_gpu_toolkit(
@@ -168,3 +115,85 @@ def test_the_example_builds_without_a_gpu_toolkit(
     assert f"aotbuild {aotbuild.__version__}" in result.stdout
     assert str(tmp_path) in result.stdout
     assert "CPP_HOST_VENDOR" in result.stdout
+
+
+def test_the_manifest_says_what_the_runtime_is(prefix: Path) -> None:
+    manifest = json.loads((prefix / "share" / "aotbuild" / "runtime.json").read_text())
+    assert manifest["version"] == aotbuild.__version__
+    assert manifest["abi"] == 0
+    assert manifest["cpu"]
+    assert manifest["toolkits"] == []  # none was named at this build
+    described = {
+        f"{family.family.name}.{operator.name}": operator.contract
+        for family in load_families((), ())
+        for operator in family.family.operators
+    }
+    assert manifest["contracts"]
+    assert manifest["contracts"].items() <= described.items()
+
+
+@pytest.mark.parametrize(
+    ("components", "message"),
+    [
+        ("runtime", ""),
+        ("images", "no component 'images'"),
+        ("gfx950", "no component 'gfx950'"),
+        ("runtime;kernels", "no component 'kernels'"),
+    ],
+)
+def test_components(
+    toolchain: Toolchain, prefix: Path, tmp_path: Path, components: str, message: str
+) -> None:
+    options = (f"-DCMAKE_PREFIX_PATH={prefix}", f"-DAOTBUILD_COMPONENTS={components}")
+    result = toolchain.configure(CONSUMER, tmp_path / "build", *options, check=False)
+    assert (result.returncode == 0) == (message == ""), result.stderr
+    assert message in " ".join(result.stderr.split())
+
+
+def test_components_are_the_packs_in_the_prefix(
+    toolchain: Toolchain, prefix: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(prefix, tmp_path / "prefix", symlinks=True)
+    pack = tmp_path / "prefix" / "share" / "aotbuild" / "images" / "gfx950" / "attention.aotpack"
+    pack.parent.mkdir(parents=True)
+    pack.write_bytes(b"")
+    options = (f"-DCMAKE_PREFIX_PATH={tmp_path / 'prefix'}", "-DAOTBUILD_COMPONENTS=images;gfx950")
+    result = toolchain.configure(CONSUMER, tmp_path / "build", *options)
+    assert f"aotbuild images: [gfx950] {pack.parents[1]}\n" in result.stdout
+
+
+def test_a_suffixed_build_is_a_package_of_its_own(oldest_cmake: Path, tmp_path: Path) -> None:
+    """It shares a prefix with others: of what it installs only the headers have common names."""
+    toolchain = Toolchain(oldest_cmake, GCC)
+    toolchain.configure(ROOT, tmp_path / "build", "-DAOTBUILD_SONAME_SUFFIX=_plugin")
+    toolchain.build(tmp_path / "build")
+    prefix = tmp_path / "prefix"
+    toolchain.install(tmp_path / "build", prefix)
+    paths = {path.relative_to(prefix).as_posix() for path in prefix.rglob("*") if path.is_file()}
+    common = {path for path in paths if "aotbuild_plugin" not in path}
+    assert common == {"include/aotbuild/aotbuild.h", "include/aotbuild/aotbuild.hpp"}
+    options = (f"-DCMAKE_PREFIX_PATH={prefix}", "-DAOTBUILD_PACKAGE=aotbuild_plugin")
+    toolchain.configure(CONSUMER, tmp_path / "consumer", *options)
+    toolchain.build(tmp_path / "consumer")
+    needed = run("readelf", "-dW", tmp_path / "consumer" / "consumer").stdout
+    assert "[libaotbuild_plugin.so.0]" in needed
+    run(tmp_path / "consumer" / "consumer")
+
+
+def test_a_declaration_that_differs_from_a_toolkits_is_a_build_error(
+    oldest_cmake: Path, tmp_path: Path
+) -> None:
+    """The message names the symbol; the comparison is a part of the default build."""
+    include = tmp_path / "include"
+    include.mkdir()
+    header = "#define CUDA_VERSION 13000\ntypedef int CUresult;\nCUresult cuInit(double);\n"
+    (include / "cuda.h").write_text(header)
+    toolchain = Toolchain(oldest_cmake, GCC)
+    build = tmp_path / "build"
+    toolchain.configure(ROOT, build, f"-DAOTBUILD_CUDA_INCLUDE_DIRS={include}")
+    assert "cuda-13" in (build / "runtime" / "runtime.json").read_text()
+    assert "cuda_abi_check.cc" in run(oldest_cmake, "--build", build, "--", "-n").stdout
+    target = ("--target", "aotbuild_compare_cuda-13")
+    failed = run(oldest_cmake, "--build", build, *target, check=False)
+    assert failed.returncode != 0
+    assert "static assertion failed: cuInit" in failed.stdout

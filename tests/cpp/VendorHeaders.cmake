@@ -1,7 +1,7 @@
-# aotbuild_add_abi_test(NAME HEADER FOLDER): compiles NAME_abi_test.cc with the folder that holds
-# HEADER: AOTBUILD_<NAME>_INCLUDE_DIR, else FOLDER of a Python package, since the wheels of triton
-# and torch carry what is needed.
-function(aotbuild_add_abi_test name header folder)
+# aotbuild_find_vendor_header(NAME HEADER FOLDER): sets AOTBUILD_<NAME>_INCLUDE_DIR, unless it is
+# set, to the folder that holds HEADER: FOLDER of a Python package, since the wheels of triton and
+# torch carry what is needed.
+function(aotbuild_find_vendor_header name header folder)
   string(TOUPPER "AOTBUILD_${name}_INCLUDE_DIR" variable)
   if(NOT ${variable})
     find_package(Python 3.10 QUIET COMPONENTS Interpreter)
@@ -20,8 +20,4 @@ function(aotbuild_add_abi_test name header folder)
       "need it: set ${variable}, install the Python package that carries it (triton for CUDA and "
       "HIP, torch for DLPack), or leave those tests out by AOTBUILD_TEST_VENDOR_ABI=OFF.")
   endif()
-  add_library(aotbuild_abi_${name} OBJECT ${name}_abi_test.cc)
-  target_include_directories(aotbuild_abi_${name} PRIVATE ../../runtime/include ../../runtime/src)
-  target_include_directories(aotbuild_abi_${name} SYSTEM PRIVATE "${${variable}}")
-  target_link_libraries(aotbuild_abi_${name} PRIVATE aotbuild_flags)
 endfunction()

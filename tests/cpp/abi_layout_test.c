@@ -46,12 +46,14 @@ OFFSET(aotbuild_tensor, shape, 24);
 OFFSET(aotbuild_tensor, strides, 32);
 OFFSET(aotbuild_tensor, byte_offset, 40);
 
-SIZE(aotbuild_open_options, 32);
+SIZE(aotbuild_open_options, 48);
 OFFSET(aotbuild_open_options, struct_size, 0);
 OFFSET(aotbuild_open_options, paths, 8);
 OFFSET(aotbuild_open_options, path_count, 16);
 OFFSET(aotbuild_open_options, paths_only, 24);
 OFFSET(aotbuild_open_options, reserved, 28);
+OFFSET(aotbuild_open_options, wheel_paths, 32); /* where the struct ended at first */
+OFFSET(aotbuild_open_options, wheel_count, 40);
 
 SIZE(aotbuild_arg, 24);
 OFFSET(aotbuild_arg, name, 0);

@@ -127,9 +127,55 @@ TEST_F(Api, WrongOptionsAreRefused) {
   paths[1] = "";
   expect(aotbuild_open(&options, &handle), kInvalid, {"options->paths[1] is empty"});
   options.path_count = 1;
+  options.wheel_count = 2;
+  expect(aotbuild_open(&options, &handle), kInvalid, {"options->wheel_paths is null"});
+  options.wheel_paths = paths;
+  expect(aotbuild_open(&options, &handle), kInvalid, {"options->wheel_paths[1] is empty"});
+  options.wheel_count = 1;
   options.paths_only = 2;
   expect(aotbuild_open(&options, &handle), kInvalid, {"paths_only is 2"});
+  for (const size_t size : {size_t{24}, size_t{40}, sizeof(options) + 8}) {
+    options.struct_size = size;
+    expect(aotbuild_open(&options, &handle), kInvalid,
+           {"options->struct_size is " + std::to_string(size)});
+  }
   EXPECT_EQ(handle, nullptr);
+}
+
+TEST_F(Api, OptionsThatEndBeforeTheWheelsAreTaken) {
+  const char* paths[] = {"/given"};
+  auto options = AOTBUILD_INIT(aotbuild_open_options);
+  options.struct_size = offsetof(aotbuild_open_options, wheel_paths);
+  options.paths = paths;
+  options.path_count = 1;
+  options.wheel_paths = reinterpret_cast<const char* const*>(8);  // not the caller's to know
+  options.wheel_count = 9;
+  aotbuild_library* handle = nullptr;
+  expect(aotbuild_open(&options, &handle), AOTBUILD_OK);
+  const char* directory = nullptr;
+  const char* origin = nullptr;
+  expect(aotbuild_search_entry(handle, 0, &directory, &origin), AOTBUILD_OK);
+  EXPECT_STREQ(directory, "/given");
+  EXPECT_STREQ(origin, "set by API");
+  aotbuild_close(handle);
+}
+
+TEST_F(Api, SearchEntriesEndWithNull) {
+  constexpr aotbuild_status kInvalid = AOTBUILD_ERROR_INVALID_ARGUMENT;
+  const char* directory = nullptr;
+  const char* origin = nullptr;
+  const aotbuild_library* handle = library.get();
+  expect(aotbuild_search_entry(nullptr, 0, &directory, &origin), kInvalid, {"library is null"});
+  expect(aotbuild_search_entry(handle, 0, nullptr, &origin), kInvalid, {"directory is null"});
+  expect(aotbuild_search_entry(handle, 0, &directory, nullptr), kInvalid, {"origin is null"});
+  expect(aotbuild_search_entry(handle, 0, &directory, &origin), AOTBUILD_OK);
+  EXPECT_EQ(directory, this->directory.path().string());
+  for (const size_t index : {size_t{1}, SIZE_MAX}) {
+    directory = origin = "something";
+    expect(aotbuild_search_entry(handle, index, &directory, &origin), AOTBUILD_OK);
+    EXPECT_EQ(directory, nullptr);
+    EXPECT_EQ(origin, nullptr);
+  }
 }
 
 TEST_F(Api, AFailedQueryLeavesTheInfoAlone) {

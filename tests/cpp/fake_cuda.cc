@@ -52,7 +52,9 @@ class FakeCuda final : public test::FakeDriver {
   }
 
   void reset() override {
-    reset_base(test::FakeDevice{});
+    test::FakeDevice device;
+    device.capability = test::environment("FAKE_CUDA_CAPABILITY", device.capability);
+    reset_base(device);
     stack.clear();
     capture_mode = 0;
   }
@@ -302,12 +304,12 @@ extern "C" __attribute__((visibility("default"))) aotbuild::test::FakeDriver* fa
 }
 
 FAKE_API cuDriverGetVersion(int* version) {
-  const char* wanted = std::getenv("FAKE_CUDA_VERSION");  // read once, when the driver is opened
-  *version = wanted != nullptr ? std::atoi(wanted) : 12040;
+  *version = aotbuild::test::environment("FAKE_CUDA_VERSION", 12040);
   return FakeCuda::get().call("cuDriverGetVersion", [] { return kSuccess; });
 }
 FAKE_API cuInit(unsigned) {
-  return FakeCuda::get().call("cuInit", [] { return kSuccess; });
+  return FakeCuda::get().call("cuInit",
+                              [] { return aotbuild::test::environment("FAKE_CUDA_INIT", 0); });
 }
 FAKE_API cuGetErrorName(Result error, const char** name) {
   *name = error == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_FAKE";
@@ -397,4 +399,33 @@ FAKE_API cuTensorMapEncodeTiled(TensorMap* map, int type, uint32_t rank, void* a
     return encode_map(map, type, rank, address, sizes, strides, box, element_strides, interleave,
                       swizzle, l2_promotion, fill);
   });
+}
+
+// What the runtime does not call, and aotbuild doctor does.
+
+FAKE_API cuCtxSetCurrent(Context context) {
+  return FakeCuda::get().call("cuCtxSetCurrent", [&] {
+    stack = {context};
+    return kSuccess;
+  });
+}
+FAKE_API cuCtxSynchronize() {
+  return FakeCuda::get().call(
+      "cuCtxSynchronize", []() -> Result { return stack.empty() ? kInvalidContext : kSuccess; });
+}
+FAKE_API cuMemAlloc_v2(uint64_t* address, size_t size) {
+  if (stack.empty()) return kInvalidContext;
+  *address = reinterpret_cast<uintptr_t>(FakeCuda::get().allocate(size));
+  return kSuccess;
+}
+FAKE_API cuMemFree_v2(uint64_t address) {
+  return FakeCuda::get().release(reinterpret_cast<void*>(address)) ? kSuccess : kInvalidValue;
+}
+FAKE_API cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t size) {
+  auto* device = reinterpret_cast<void*>(to);
+  return FakeCuda::get().copy(device, from, size, device) ? kSuccess : kInvalidValue;
+}
+FAKE_API cuMemcpyDtoH_v2(void* to, uint64_t from, size_t size) {
+  auto* device = reinterpret_cast<const void*>(from);
+  return FakeCuda::get().copy(to, device, size, device) ? kSuccess : kInvalidValue;
 }

@@ -10,8 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -75,6 +77,27 @@ class FakeDriver {
   void set_parameters(std::vector<size_t> sizes) { parameters_ = std::move(sizes); }
   // As though a stream were being captured somewhere: loading is forbidden unless relaxed.
   void set_capturing(bool capturing) { capturing_ = capturing; }
+  // Memory of the devices, which is the host's. The runtime never asks for any; aotbuild doctor
+  // does.
+  void* allocate(size_t size) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto block = std::make_shared<std::vector<char>>(size);
+    memory_[block->data()] = block;
+    return block->data();
+  }
+  bool release(void* address) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return memory_.erase(static_cast<char*>(address)) == 1;
+  }
+  // Copies, if all of the device's side lies within one allocation.
+  bool copy(void* to, const void* from, size_t size, const void* on_device) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto* start = static_cast<const char*>(on_device);
+    const auto found = memory_.find(const_cast<char*>(start));
+    if (found == memory_.end() || size > found->second->size()) return false;
+    std::memcpy(to, from, size);
+    return true;
+  }
   FakeDevice& device(int id) { return devices_[id]; }
   std::vector<RecordedLaunch> launches() const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -127,8 +150,15 @@ class FakeDriver {
  private:
   std::map<std::string, std::pair<int, int>> failures_;
   std::map<std::string, int> calls_;
+  std::map<char*, std::shared_ptr<std::vector<char>>> memory_;
   std::vector<std::string> complaints_;
 };
+
+// A number that the environment sets, for tests that run the stand-in in another process.
+inline int environment(const char* name, int otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::atoi(value) : otherwise;
+}
 
 // Loads a stand-in, which the runtime then finds as the driver that its process has already.
 inline FakeDriver& load_fake(const char* path) {

@@ -52,7 +52,8 @@ class FakeHip final : public test::FakeDriver {
 
   void reset() override {
     test::FakeDevice device;
-    device.arch = "gfx942:sramecc+:xnack-";
+    const char* arch = std::getenv("FAKE_HIP_ARCH");
+    device.arch = arch != nullptr ? arch : "gfx942:sramecc+:xnack-";
     device.multiprocessors = 304;
     device.shared = 64 * 1024;
     reset_base(device);
@@ -201,7 +202,8 @@ FAKE_API const char* hipGetErrorString(Error) { return "a fake error"; }
 FAKE_API Error hipGetLastError() { return std::exchange(sticky, 0); }
 FAKE_API Error hipGetDeviceCount(int* count) {
   *count = aotbuild::test::kFakeDevices;
-  return FakeHip::get().call("hipGetDeviceCount", [] { return kSuccess; });
+  return FakeHip::get().call("hipGetDeviceCount",
+                             [] { return aotbuild::test::environment("FAKE_HIP_COUNT", 0); });
 }
 FAKE_API Error hipGetDevice(int* device) {
   *device = current_device;
@@ -291,3 +293,30 @@ FAKE_API Error hipDrvLaunchKernelEx(const LaunchConfig* config, Function functio
 }
 
 #endif
+
+// What the runtime does not call, and aotbuild doctor does.
+
+FAKE_API Error hipRuntimeGetVersion(int* version) {
+  *version = 60342131;
+  return kSuccess;
+}
+FAKE_API Error hipDeviceGetName(char* name, int size, int device) {
+  if (device < 0 || device >= aotbuild::test::kFakeDevices || size < 8) return kInvalidValue;
+  std::strcpy(name, "Fake 90");
+  return kSuccess;
+}
+FAKE_API Error hipDeviceSynchronize() { return kSuccess; }
+FAKE_API Error hipMalloc(void** address, size_t size) {
+  *address = FakeHip::get().allocate(size);
+  return kSuccess;
+}
+FAKE_API Error hipFree(void* address) {
+  return FakeHip::get().release(address) ? kSuccess : kInvalidValue;
+}
+FAKE_API Error hipMemcpy(void* to, const void* from, size_t size, int kind) {
+  constexpr int kHostToDevice = 1;
+  constexpr int kDeviceToHost = 2;
+  if (kind != kHostToDevice && kind != kDeviceToHost) return kInvalidValue;
+  const void* device = kind == kHostToDevice ? to : from;
+  return FakeHip::get().copy(to, from, size, device) ? kSuccess : kInvalidValue;
+}

@@ -6,14 +6,12 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "expect_error.h"
 #include "temporary_directory.h"
 
 namespace aotbuild {
 namespace {
 
 namespace fs = std::filesystem;
-using test::expect_error;
 using test::TemporaryDirectory;
 
 // Each test starts without the variables that the search path reads.
@@ -69,19 +67,6 @@ std::vector<std::string> directories(const std::vector<SearchEntry>& entries,
 
 using Paths = std::vector<std::string>;
 
-TEST_F(Search, RefusesBadOptions) {
-  auto options = AOTBUILD_INIT(aotbuild_open_options);
-  options.path_count = 2;
-  expect_error(AOTBUILD_ERROR_INVALID_ARGUMENT, {"paths is null", "path_count is 2"},
-               [&] { search_path(&options); });
-  const char* with_null[] = {"/a", nullptr};
-  options.paths = with_null;
-  expect_error(AOTBUILD_ERROR_INVALID_ARGUMENT, {"paths[1]"}, [&] { search_path(&options); });
-  const char* with_empty[] = {"", "/b"};
-  options.paths = with_empty;
-  expect_error(AOTBUILD_ERROR_INVALID_ARGUMENT, {"paths[0]"}, [&] { search_path(&options); });
-}
-
 TEST_F(Search, GivenPathsComeFirstAndCanBeAlone) {
   set("AOTBUILD_IMAGE_PATH", "/env");
   set("HOME", "/home/u");
@@ -108,6 +93,22 @@ TEST_F(Search, EmptyEntriesOfTheEnvironmentAreIgnored) {
     set("AOTBUILD_IMAGE_PATH", nothing);
     EXPECT_EQ(directories(search_path(nullptr), "AOTBUILD_IMAGE_PATH"), Paths());
   }
+}
+
+TEST_F(Search, WheelsComeBeforeTheUsersDirectory) {
+  set("HOME", "/home/u");
+  const char* wheels[] = {"/site/b", "/site/a", "/site/b/"};
+  auto options = AOTBUILD_INIT(aotbuild_open_options);
+  options.wheel_paths = wheels;
+  options.wheel_count = 3;
+  const auto path = search_path(&options);
+  ASSERT_GE(path.size(), 4U);
+  EXPECT_EQ(directories(path, "image wheel"), (Paths{"/site/b", "/site/a"}));
+  EXPECT_EQ(path[path.size() - 4].origin, "beside the library");
+  EXPECT_EQ(path[path.size() - 3].directory, "/site/b");
+  EXPECT_EQ(path.back().origin, "home directory");
+  options.paths_only = 1;
+  EXPECT_TRUE(search_path(&options).empty());
 }
 
 TEST_F(Search, UserDataDirectory) {

@@ -49,6 +49,12 @@ def _file(folder: Path, text: str) -> None:
             "profile is 'smok', expected one of smoke, standard, full. Did you mean",
         ),
         ("profile = []", "profile is []"),
+        ("index = 'ftp://a/b'", "index is 'ftp://a/b', expected a URL of http or https, or a path"),
+        ("index = 'https:///b'", "index is 'https:///b'"),
+        ("index = 1", "index is 1"),
+        ("mirror = ['a', 'rsync://b']", "expected a list of URLs of http or https and paths"),
+        ("mirror = 'a'", "mirror is 'a'"),
+        ("key = ['AB']", "key is ['AB'], expected a list of Ed25519 public keys, 64 digits"),
         ("jobs = ", "is not TOML: "),
     ],
 )
@@ -123,6 +129,30 @@ def test_paths_belong_to_where_they_are_written(
     settings = load({}, environ=environ, folder=tmp_path)
     assert settings.kernels == (tmp_path / "a b", tmp_path / "home" / "c")
     assert settings.output == tmp_path / "o,p"
+
+
+def test_places_are_urls_or_paths(tmp_path: Path) -> None:
+    _file(tmp_path, "index = 'site/index.json'\nmirror = ['https://a/b', 'c d', 'file:///e%20f']")
+    settings = load({}, environ={"XDG_DATA_HOME": "/data"}, folder=tmp_path)
+    assert settings.index == str(tmp_path / "site/index.json")
+    assert settings.mirror == ("https://a/b", str(tmp_path / "c d"), "/e f")
+    assert settings.fetch_to == Path("/data/aotbuild/images")
+    environ = {
+        "AOTBUILD_MIRROR": "http://a /b",
+        "AOTBUILD_INDEX": "https://c",
+        "XDG_DATA_HOME": "d",
+    }
+    settings = load({"mirror": ["e,f g", "http://h"]}, environ=environ, folder=tmp_path)
+    assert settings.mirror == (str(tmp_path / "e,f g"), "http://h")
+    assert settings.index == "https://c"
+    assert settings.fetch_to == Path.home() / ".local/share/aotbuild/images"
+    settings = load({}, environ=environ, folder=tmp_path)
+    assert settings.mirror == ("http://a", "/b")
+
+
+def test_an_option_may_have_a_shorter_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--to is '', expected a path"):
+        load({"fetch_to": ""}, environ={}, folder=tmp_path)
 
 
 def test_repeated_options_add_up(tmp_path: Path) -> None:

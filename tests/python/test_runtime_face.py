@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -103,13 +104,13 @@ def test_host_memory_is_refused_by_the_runtime() -> None:
 
 
 def test_what_is_not_a_capsule_is_refused() -> None:
-    library = _native.Library([], False)
+    library = _native.Library([], False, [])
     with pytest.raises(ValueError, match="q: expected an unused DLPack capsule"):
         library.query("attention", "forward", {"q": object()}, {}, {})
 
 
 def test_a_value_that_is_no_number_is_refused() -> None:
-    library = _native.Library([], False)
+    library = _native.Library([], False, [])
     with pytest.raises(TypeError, match="scale: expected int or float, got str"):
         library.query("attention", "forward", {}, {}, {"scale": "1"})
 
@@ -262,7 +263,7 @@ def test_launch_passes_names_values_and_workspace(recorder: Recorder) -> None:
 
 
 def test_capsules_are_borrowed_not_consumed() -> None:
-    library = _native.Library([], True)
+    library = _native.Library([], True, [])
     capsule = torch.utils.dlpack.to_dlpack(torch.zeros(1, 1, 1, 16))
     for _ in range(2):  # a consumed capsule would be refused as "used" the second time
         with pytest.raises(LaunchError):
@@ -295,13 +296,38 @@ def test_fallback_cases_have_a_class_of_their_own(status: Status) -> None:
     assert (type(copy), copy.status, str(copy)) == (type(error), status, "what happened")
 
 
-def test_describe_lists_paths_in_order(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_describe_lists_paths_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = tmp_path / "first", tmp_path / "zweiter Pfad é"
     monkeypatch.setenv("AOTBUILD_IMAGE_PATH", str(second))
     text = aotbuild.Library([first]).describe("sm_90")
     assert 0 <= text.index(str(first)) < text.index(str(second))
     alone = aotbuild.Library([first], paths_only=True).describe()
     assert str(second) not in alone
+
+
+def test_image_wheels_come_before_the_users_own_packs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sys one" / "aotbuild_images" / "gfx950").mkdir(parents=True)
+    (tmp_path / "two" / "aotbuild_images").mkdir(parents=True)
+    for folder in ("two", "sys one"):
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("AOTBUILD_IMAGE_PATH", str(tmp_path / "env"))
+    path = aotbuild.Library([tmp_path / "given"]).search_path()
+    assert [origin for _, origin in path] == [
+        "set by API", "AOTBUILD_IMAGE_PATH", "beside the library", "installation prefix",
+        "image wheel", "image wheel", "XDG_DATA_HOME",
+    ]  # fmt: skip
+    wheels = [folder for folder, origin in path if origin == "image wheel"]
+    assert wheels == [str(tmp_path / f / "aotbuild_images") for f in ("sys one", "two")]
+    assert "aotbuild_images" not in sys.modules
+    alone = aotbuild.Library([tmp_path / "given"], paths_only=True)
+    assert alone.search_path() == [(str(tmp_path / "given"), "set by API")]
+
+
+def test_without_image_wheels_none_are_searched() -> None:
+    assert "image wheel" not in aotbuild.Library().describe()
 
 
 def test_default_library_is_one() -> None:
@@ -328,3 +354,13 @@ aotbuild.attention
 print(aotbuild.describe())
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_a_library_that_outlives_the_interpreter_is_no_leak() -> None:
+    code = """
+import threading, aotbuild
+library = aotbuild.Library()
+threading.Thread(target=lambda held: threading.Event().wait(), args=(library,), daemon=True).start()
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stderr == ""

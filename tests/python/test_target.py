@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import struct
 import sys
@@ -44,7 +45,6 @@ _E_FLAGS = 48
         ("gfx9-4-generic", "'gfx9-4-generic' is a generic target"),
         ("8.0a", "form 'a' of sm_80 is not built. Write 'sm_80'"),
         ("sm_100f", "form 'f' of sm_100 is not built. Write 'sm_100'"),
-        ("9.0+PTX", "'9.0+PTX' asks for PTX"),
         ("90-virtual", "'90-virtual' asks for PTX"),
         ("gfx942:xnak+", "unknown feature 'xnak+'; gfx942 has: sramecc+ or sramecc-, xnack+"),
         ("gfx942:xnack", "unknown feature 'xnack'; "),
@@ -96,6 +96,19 @@ def test_spellings_of_sm_90(text: str) -> None:
 )
 def test_capabilities_of_any_length(text: str, name: str) -> None:
     assert parse_arch(text).arch.name == name
+
+
+def test_words_have_the_verdicts_that_cmake_gives() -> None:
+    """tests/cmake/test_arch_words.py reads the same table."""
+    with (Path(__file__).parents[1] / "data" / "arch_words.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) > 40
+    for row in rows:
+        try:
+            verdict = parse_arch(row["word"]).arch.name
+        except UsageError as error:
+            verdict = str(error)
+        assert row["arch"] == verdict or (not row["arch"] and row["reason"] in verdict), row
 
 
 def test_features_are_values_not_text() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,27 +10,18 @@ from pathlib import Path
 
 import pytest
 
+import aotbuild
+from aotbuild.target import ARCHES
+
 ROOT = Path(__file__).parents[2]
 LIBRARY = "aotbuild/lib/libaotbuild.so.0"
 MEBIBYTE = 1 << 20
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel named by AOTBUILD_TEST_WHEEL, which CI sets, or else one built here."""
-    if given := os.environ.get("AOTBUILD_TEST_WHEEL"):
-        return Path(given)
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(folder), str(ROOT)]
-    subprocess.run(command, check=True)
-    (built,) = folder.glob("aotbuild-*.whl")
-    return built
-
-
-@pytest.fixture(scope="session")
 def names(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
-        return set(archive.namelist())
+        return {name for name in archive.namelist() if not name.endswith("/")}
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +50,14 @@ def test_nothing_is_there_that_does_not_belong(names: set[str]) -> None:
         | aotbuild/py\.typed
         | aotbuild/_native\.[\w.-]*so
         | aotbuild/lib/libaotbuild\.so\.0
+        | aotbuild/share/aotbuild/runtime\.json
+        | aotbuild/lib/cmake/aotbuild/(AotbuildProvision\.cmake|index\.json)
         | aotbuild/lib/cmake/aotbuild/aotbuild(Config|ConfigVersion|Targets|Targets-release)\.cmake
+        | aotbuild/lib/cmake/aotbuild/AotbuildProvision\.cmake
+        | aotbuild/share/aotbuild/runtime\.json
+        | aotbuild/lib/cmake/aotbuild/index\.json
         | aotbuild/include/aotbuild/\w+\.(h|hpp)
+        | aotbuild/images/index\.json
         | aotbuild/kernels/(\w+/)?\w+\.py
         | aotbuild/kernels/\w+/tuned/\w+\.csv
         | aotbuild/kernels/\w+/\w+\.(md|csv|toml)
@@ -81,9 +77,47 @@ def test_everything_is_there(names: set[str]) -> None:
         for path in ROOT.glob("runtime/include/aotbuild/*.h*")
     }
     assert len(kernels) >= 2
-    assert sorted((sources | kernels | headers | {"aotbuild/py.typed", LIBRARY}) - names) == []
+    others = {
+        "aotbuild/py.typed",
+        "aotbuild/share/aotbuild/runtime.json",
+        *(
+            f"aotbuild/lib/cmake/aotbuild/{name}"
+            for name in ("AotbuildProvision.cmake", "index.json")
+        ),
+    }
+    assert sorted((sources | kernels | headers | others | {LIBRARY}) - names) == []
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert any(name.endswith("dist-info/entry_points.txt") for name in names)
+
+
+def test_every_arch_is_an_extra_that_brings_images_of_this_version(unpacked: Path) -> None:
+    (metadata,) = unpacked.glob("*.dist-info/METADATA")
+    text = metadata.read_text(encoding="utf-8")
+    extras = {arch.name.replace("_", "-") for arch in ARCHES}
+    assert set(re.findall(r"^Provides-Extra: (.*)$", text, re.M)) == {"compile", "release", *extras}
+    required = re.findall(r"^Requires-Dist: (aotbuild-images.*?) *; *(.*)$", text, re.M)
+    version = aotbuild.__version__
+    assert sorted((name, re.sub(r"[\s'\"]", "", when)) for name, when in required) == sorted(
+        (f"aotbuild-images-{extra}=={version}", f"extra=={extra}") for extra in extras
+    )
+
+
+def test_the_name_is_one_that_an_index_takes(wheel: Path) -> None:
+    """An index refuses linux_x86_64. Python 3.12 and later share a wheel, by the stable ABI."""
+    minor = sys.version_info.minor
+    python = "cp312-abi3" if minor >= 12 else f"cp3{minor}-cp3{minor}"
+    pattern = rf"aotbuild-[\d.]+-{python}-manylinux_2_\d+_(x86_64|aarch64)\.whl"
+    assert re.fullmatch(pattern, wheel.name)
+
+
+def test_the_glibc_that_the_name_promises_is_enough(wheel: Path, unpacked: Path) -> None:
+    promised = int(re.findall(r"manylinux_2_(\d+)_", wheel.name)[0])
+    for path in (unpacked / LIBRARY, native(unpacked)):
+        command = ["readelf", "-VW", str(path)]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        needed = {int(minor) for minor in re.findall(r"Name: GLIBC_2\.(\d+)", text)}
+        assert needed
+        assert max(needed) <= promised
 
 
 def test_the_module_finds_its_library_wherever_it_lies(unpacked: Path) -> None:

@@ -94,13 +94,17 @@ typedef struct aotbuild_open_options {
   /* Directories searched before all others, each holding `<arch>/<family>.aotpack`. May be null
    * when path_count is 0. The rest of the search path, in order: AOTBUILD_IMAGE_PATH (entries
    * separated by ':'), `aotbuild.images/` beside the real file of this library,
-   * `<prefix>/share/aotbuild/images` of the prefix it is installed in, and
+   * `<prefix>/share/aotbuild/images` of the prefix it is installed in, `wheel_paths`, and
    * `${XDG_DATA_HOME:-~/.local/share}/aotbuild/images`. */
   const char* const* paths;
   size_t path_count;
   /* 1: search `paths` only. */
   int32_t paths_only;
   int32_t reserved;
+  /* Directories of image wheels, which only Python can tell; null when wheel_count is 0. A struct
+   * that ends before these two fields is taken, too. */
+  const char* const* wheel_paths;
+  size_t wheel_count;
 } aotbuild_open_options;
 
 /* Makes a library. `options` may be null. Reads no pack and touches no driver: both happen at the
@@ -110,6 +114,12 @@ AOTBUILD_API aotbuild_status aotbuild_open(const aotbuild_open_options* options,
                                            aotbuild_library** library);
 /* Unloads every image. Launches already on a stream must have completed. Null is allowed. */
 AOTBUILD_API void aotbuild_close(aotbuild_library* library);
+
+/* Entry `index` of the search path, from 0: a directory, which need not exist, and what put it
+ * there ("AOTBUILD_IMAGE_PATH", "home directory"). Beyond the last entry both are null. The strings
+ * live as long as the library. Returns INVALID_ARGUMENT. */
+AOTBUILD_API aotbuild_status aotbuild_search_entry(const aotbuild_library* library, size_t index,
+                                                   const char** directory, const char** origin);
 
 /* Text of the search path and of the packs found for `arch` ("sm_90", or null for none), one
  * item a line, with the reason where a pack cannot be used. Writes at most `size` bytes with the

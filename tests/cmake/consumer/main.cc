@@ -1,10 +1,11 @@
-// Prints the library's version, ABI and search path.
+// usage: consumer [ARCH]
+// Prints the library's version, ABI and search path, and the packs found for an arch.
 #include <aotbuild/aotbuild.h>
 
 #include <cstdio>
 #include <vector>
 
-int main() {
+int main(int argc, char** argv) {
   aotbuild_library* library = nullptr;
   if (aotbuild_open(nullptr, &library) != AOTBUILD_OK) {
     std::fprintf(stderr, "%s\n", aotbuild_last_error());
@@ -13,7 +14,7 @@ int main() {
   std::vector<char> text(1 << 16);
   size_t needed = 0;
   const aotbuild_status status =
-      aotbuild_describe(library, nullptr, text.data(), text.size(), &needed);
+      aotbuild_describe(library, argc > 1 ? argv[1] : nullptr, text.data(), text.size(), &needed);
   aotbuild_close(library);
   if (status != AOTBUILD_OK) {
     std::fprintf(stderr, "%s\n", aotbuild_last_error());

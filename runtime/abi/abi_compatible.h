@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-namespace aotbuild::test {
+namespace aotbuild::abi {
 
 template <class A, class B>
 constexpr bool passes_alike() {
@@ -32,4 +32,4 @@ struct Compatible<R(A...), S(B...)> {
   }();
 };
 
-}  // namespace aotbuild::test
+}  // namespace aotbuild::abi

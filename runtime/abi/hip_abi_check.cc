@@ -1,15 +1,14 @@
 // Compares hip_abi.h with AMD's own header, of ROCm 5 to 7. It only compiles.
-#include "hip_abi.h"
-
 #include <hip/hip_runtime_api.h>
 #include <hip/hip_version.h>
 
 #include "abi_compatible.h"
+#include "hip_abi.h"
 
 namespace aotbuild::hip {
 
 #define SAME_FUNCTION(name, symbol, result, parameters) \
-  static_assert(test::Compatible<result parameters, decltype(::symbol)>::value, #symbol);
+  static_assert(abi::Compatible<result parameters, decltype(::symbol)>::value, #symbol);
 AOTBUILD_HIP_FUNCTIONS(SAME_FUNCTION)
 
 #define SAME_VALUE(ours, theirs) static_assert(int{ours} == int{theirs}, #theirs);
@@ -36,7 +35,7 @@ static_assert(offsetof(hipDeviceProp_t, gcnArchName) == kArchNameOffset, "gcnArc
 #else
 // The header renames hipGetDeviceProperties to the function of the larger struct.
 static_assert(offsetof(hipDeviceProp_t, gcnArchName) == kArchNameOffsetR0600, "gcnArchName");
-static_assert(test::Compatible<Error(void*, int), decltype(::hipGetDevicePropertiesR0600)>::value,
+static_assert(abi::Compatible<Error(void*, int), decltype(::hipGetDevicePropertiesR0600)>::value,
               "hipGetDevicePropertiesR0600");
 #endif
 

@@ -1,14 +1,13 @@
 // Compares cuda_abi.h with NVIDIA's own header. It only compiles.
-#include "cuda_abi.h"
-
 #include <cuda.h>
 
 #include "abi_compatible.h"
+#include "cuda_abi.h"
 
 namespace aotbuild::cuda {
 
 #define SAME_FUNCTION(name, symbol, parameters) \
-  static_assert(test::Compatible<Result parameters, decltype(::symbol)>::value, #symbol);
+  static_assert(abi::Compatible<Result parameters, decltype(::symbol)>::value, #symbol);
 AOTBUILD_CUDA_FUNCTIONS(SAME_FUNCTION)
 
 #define SAME_VALUE(ours, theirs) static_assert(int{ours} == int{theirs}, #theirs);
