@@ -188,7 +188,7 @@ def _ways_to(machine: Machine, arch: str) -> tuple[str, ...]:
     output = users[0] if users else "DIR, with DIR in AOTBUILD_IMAGE_PATH"
     return (
         f"aotbuild fetch --arch {arch}",
-        f"pip install 'aotbuild[{arch}]'",
+        f"pip install 'aotbuild[{arch.replace('_', '-')}]'",
         f"aotbuild compile --arch {arch} --profile smoke --output {output}",
     )
 
