@@ -151,8 +151,7 @@ class AttentionTest : public RuntimeTest {
   void refuse(std::initializer_list<std::string> pieces, Change change) {
     AttentionCall call;
     change(call);
-    expect_error(AOTBUILD_ERROR_INVALID_ARGUMENT, pieces,
-                 [&] { attention(*library, call.args); });
+    expect_error(AOTBUILD_ERROR_INVALID_ARGUMENT, pieces, [&] { attention(*library, call.args); });
     aotbuild_launch_info info = AOTBUILD_INIT(aotbuild_launch_info);
     expect_error(AOTBUILD_ERROR_INVALID_ARGUMENT, pieces,
                  [&] { attention_query(*library, call.args, &info); });

@@ -17,6 +17,7 @@ import pytest
 import aotbuild
 from aotbuild import cli
 from aotbuild.doctor import diagnose
+from aotbuild.families import load_families
 from aotbuild.machine import (
     Compiler,
     Device,
@@ -361,7 +362,11 @@ def test_a_pack_of_another_contract(
     file = write_hollow_pack(tmp_path, "gfx942", contract=2)
     done = doctor(AOTBUILD_IMAGE_PATH=tmp_path, FAKE_HIP_COUNT=None)
     assert done.status == 1
-    misfit = "attention.forward has contract 2, the runtime calls contract 1"
+    (family,) = load_families(["attention"], ())
+    misfit = ", ".join(
+        f"attention.{operator.name} has contract 2, the runtime calls contract 1"
+        for operator in family.family.operators
+    )
     assert whats(done).splitlines() == [
         f"{file} (aotbuild {aotbuild.__version__}): {misfit}",
         "no usable pack for gfx942 (hip:0, hip:1)",
