@@ -375,9 +375,9 @@ void attention_query(aotbuild_library& library, const aotbuild_attention_backwar
     info->workspace_size = backward.scratch_offset() + scratch;
     info->workspace_align = Backward::kAlign;
   };
-  // Never read: the address of the workspace is not known yet, only its alignment.
-  void* const anywhere = reinterpret_cast<void*>(uintptr_t{Backward::kAlign});
-  backward.with_requests(anywhere, 0, run);
+  // Stands for the workspace, of which only the alignment is known yet.
+  alignas(Backward::kAlign) char anywhere = 0;
+  backward.with_requests(&anywhere, 0, run);
 }
 
 }  // namespace aotbuild

@@ -223,7 +223,7 @@ PreparedLaunch::PreparedLaunch(aotbuild_library& library, const LaunchRequest& r
 }
 
 void PreparedLaunch::launch() {
-  if (kernel_ == nullptr) return;
+  if (!arguments_.has_value()) return;
   device_->driver.launch(device_->id, stream_, *kernel_, config_, arguments_->data());
 }
 

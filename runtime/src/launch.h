@@ -39,8 +39,8 @@ class PreparedLaunch {
   DeviceState* device_;
   LaunchConfig config_;
   aotbuild_stream stream_;
-  const Kernel* kernel_ = nullptr;  // null where the grid is empty
-  std::optional<Arguments> arguments_;
+  const Kernel* kernel_ = nullptr;
+  std::optional<Arguments> arguments_;  // none where the grid is empty
 };
 
 inline void launch(aotbuild_library& library, const LaunchRequest& request) {
