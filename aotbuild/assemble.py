@@ -21,10 +21,9 @@ from aotbuild.records import (
     TensorRecord,
 )
 from aotbuild.spec import DTYPES, Axis, Match, Operator, dtype_value
-from aotbuild.target import Arch
+from aotbuild.target import TIERS, Arch
 
 _VENDORS = {"cuda": 1, "hip": 2}
-_TIERS = {"stable": 0, "experimental": 1, "preview": 2}
 
 
 def build_pack(
@@ -57,7 +56,7 @@ def build_pack(
         family=family.family.name,
         producer=producer,
         vendor=_VENDORS[arch.vendor],
-        tier=_TIERS[arch.tier],
+        tier=TIERS.index(arch.tier),
         warp_size=arch.warp_size,
         operators=tuple(
             _operator_record(operator, [variant for variant, _ in images])

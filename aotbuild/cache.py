@@ -23,7 +23,7 @@ from aotbuild.errors import UsageError
 from aotbuild.records import CompiledImage, facts_from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _KEY = re.compile(r"[0-9a-f]{16,128}")
 _HASH_BYTES = hashlib.sha256().digest_size
@@ -95,18 +95,7 @@ class ImageCache:
 
     def prune(self, limit: int) -> None:
         """Removes the entries used longest ago, until all take at most `limit` bytes."""
-        entries = []
-        for path in self.folder.glob("images/??/*"):
-            with contextlib.suppress(OSError):  # another process may have removed it
-                status = path.stat()
-                entries.append((status.st_mtime_ns, path.name, status.st_size, path))
-        total = sum(size for _, _, size, _ in entries)
-        for _, _, size, path in sorted(entries):
-            if total <= limit:
-                return
-            with contextlib.suppress(OSError):
-                path.unlink()
-            total -= size
+        prune(self.folder.glob("images/??/*"), limit)
 
     @contextlib.contextmanager
     def run_folder(self) -> Iterator[Path]:
@@ -128,6 +117,28 @@ class ImageCache:
                     "Set cache_dir to another folder, or build with --no-cache"
                 ) from error
             yield folder
+
+
+def prune(paths: Iterable[Path], limit: int, remove: Callable[[Path], None] = Path.unlink) -> None:
+    """Removes the files used longest ago, until all take at most `limit` bytes. One that cannot be
+    removed stays; one that another process removes is no error.
+    """
+    entries = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            entries.append((status.st_mtime_ns, path.name, status.st_size, path))
+    total = sum(size for _, _, size, _ in entries)
+    for _, _, size, path in sorted(entries):
+        if total <= limit:
+            return
+        try:
+            remove(path)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            continue
+        total -= size
 
 
 @contextlib.contextmanager

@@ -1,4 +1,5 @@
-"""The command line: arguments and printing, and the only place that exits."""
+"""The command line: arguments and printing, and the only place that exits. What only one command
+needs is imported in it."""
 
 from __future__ import annotations
 
@@ -16,13 +17,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 import aotbuild
-from aotbuild import config, doctor, doctor_report, inspection, release, report
+from aotbuild import config, inspection, report
 from aotbuild.errors import AotbuildError, UsageError
 from aotbuild.families import load_families
-from aotbuild.machine import examine
 from aotbuild.pack import open_pack
 from aotbuild.target import ARCHES, ArchSpec, parse_arch_list
-from aotbuild.trial import try_devices
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -97,15 +96,35 @@ def _options(
     pass
 
 
+# ---- Options that several commands have --------------------------------------------------------
+
+_Arches = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arch", help="GPU arch: gfx950, sm_90, ... A list, or the option again, for several."
+    ),
+]
+_Families = Annotated[
+    list[str] | None, typer.Option("--family", help="Kernel family; all if left out.")
+]
+_CacheDir = Annotated[str | None, typer.Option(help="Folder of the cache.")]
+_CacheLimit = Annotated[str | None, typer.Option(help="Size of the cache, as 4GiB.")]
+_ConfigFile = Annotated[str | None, typer.Option("--config", help="Settings file (aotbuild.toml).")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+def _settings(**options: str | list[str] | bool | None) -> config.Settings:
+    """The settings of a command, from its options here and from elsewhere."""
+    words = {
+        name: str(value) if isinstance(value, bool) else value for name, value in options.items()
+    }
+    return config.load(words, environ=os.environ, folder=Path.cwd())
+
+
 @app.command("compile")
 def compile_packs(
-    arch: Annotated[
-        list[str] | None,
-        typer.Option(help="GPU arch: gfx950, sm_90, ... A list, or the option again, for several."),
-    ] = None,
-    family: Annotated[
-        list[str] | None, typer.Option(help="Kernel family; all if left out.")
-    ] = None,
+    arch: _Arches = None,
+    family: _Families = None,
     profile: Annotated[
         str | None,
         typer.Option(help="smoke (a few general images), standard (default) or full (for tuning)."),
@@ -119,35 +138,28 @@ def compile_packs(
     cache: Annotated[
         bool | None, typer.Option("--cache/--no-cache", help="Use the cache of compiled images.")
     ] = None,
-    cache_dir: Annotated[str | None, typer.Option(help="Folder of the cache.")] = None,
-    cache_limit: Annotated[str | None, typer.Option(help="Size of the cache, as 4GiB.")] = None,
-    config_file: Annotated[
-        str | None, typer.Option("--config", help="Settings file (aotbuild.toml).")
-    ] = None,
+    cache_dir: _CacheDir = None,
+    cache_limit: _CacheLimit = None,
+    config_file: _ConfigFile = None,
 ) -> None:
     """Compile kernel families into <output>/<arch>/<family>.aotpack. Needs no GPU."""
     specs = parse_arch_list(arch or [])
-    settings = config.load(
-        {
-            "family": family,
-            "profile": profile,
-            "output": output,
-            "jobs": jobs,
-            "timeout": timeout,
-            "kernels": kernels,
-            "cache": None if cache is None else str(cache),
-            "cache_dir": cache_dir,
-            "cache_limit": cache_limit,
-            "config": config_file,
-        },
-        environ=os.environ,
-        folder=Path.cwd(),
+    settings = _settings(
+        family=family,
+        profile=profile,
+        output=output,
+        jobs=jobs,
+        timeout=timeout,
+        kernels=kernels,
+        cache=cache,
+        cache_dir=cache_dir,
+        cache_limit=cache_limit,
+        config=config_file,
     )
     families = load_families(settings.family, settings.kernels)
     _check_compiler()
     for spec in specs:
         _comment(spec)
-    # Here, since only this command needs what the extra `compile` installs.
     from aotbuild.build import build
 
     arches = [spec.arch for spec in specs]
@@ -158,13 +170,8 @@ def compile_packs(
 
 @app.command("fetch")
 def fetch_packs(
-    arch: Annotated[
-        list[str] | None,
-        typer.Option(help="GPU arch: gfx950, sm_90, ... A list, or the option again, for several."),
-    ] = None,
-    family: Annotated[
-        list[str] | None, typer.Option(help="Kernel family; all if left out.")
-    ] = None,
+    arch: _Arches = None,
+    family: _Families = None,
     to: Annotated[str | None, typer.Option(help="Folder that packs go into.")] = None,
     index: Annotated[
         str | None, typer.Option(help="Index of a release: URL, file or folder.")
@@ -191,31 +198,24 @@ def fetch_packs(
     allow_unsigned: Annotated[
         bool | None, typer.Option("--allow-unsigned", help="Take an index without a signature.")
     ] = None,
-    cache_dir: Annotated[str | None, typer.Option(help="Folder of the cache.")] = None,
-    cache_limit: Annotated[str | None, typer.Option(help="Size of the cache, as 4GiB.")] = None,
-    config_file: Annotated[
-        str | None, typer.Option("--config", help="Settings file (aotbuild.toml).")
-    ] = None,
+    cache_dir: _CacheDir = None,
+    cache_limit: _CacheLimit = None,
+    config_file: _ConfigFile = None,
 ) -> None:
     """Fetch published packs for GPU archs into a folder that the runtime searches."""
-    settings = config.load(
-        {
-            "family": family,
-            "fetch_to": to,
-            "index": index,
-            "mirror": mirror,
-            "strict_arch": None if strict_arch is None else str(strict_arch),
-            "offline": None if offline is None else str(offline),
-            "key": key,
-            "allow_unsigned": None if allow_unsigned is None else str(allow_unsigned),
-            "cache_dir": cache_dir,
-            "cache_limit": cache_limit,
-            "config": config_file,
-        },
-        environ=os.environ,
-        folder=Path.cwd(),
+    settings = _settings(
+        family=family,
+        fetch_to=to,
+        index=index,
+        mirror=mirror,
+        strict_arch=strict_arch,
+        offline=offline,
+        key=key,
+        allow_unsigned=allow_unsigned,
+        cache_dir=cache_dir,
+        cache_limit=cache_limit,
+        config=config_file,
     )
-    # Here, since only this command needs the network.
     from aotbuild import fetch
 
     if settings.allow_unsigned and settings.index.startswith("http"):
@@ -257,7 +257,7 @@ def _comment(spec: ArchSpec) -> None:
 @app.command("inspect")
 def inspect_pack(
     pack: Annotated[str, typer.Argument(help="A pack file: <arch>/<family>.aotpack.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: _Json = False,
     images: Annotated[bool, typer.Option("--images", help="List every image.")] = False,
 ) -> None:
     """Show what a pack holds."""
@@ -276,12 +276,16 @@ def examine_machine(
     device: Annotated[
         int | None, typer.Option(help="With --launch: only on the GPU of this number.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: _Json = False,
 ) -> None:
     """Tell what is installed, which pack serves which GPU, and what to do where none does.
 
     Exits with 0 if every GPU is served and nothing is broken, also where there is no GPU.
     """
+    from aotbuild import doctor, doctor_report
+    from aotbuild.machine import examine
+    from aotbuild.trial import try_devices
+
     if device is not None and not launch:
         raise UsageError("--device says where to launch; add --launch")
     machine = examine(os.environ)
@@ -319,16 +323,14 @@ def make_release(
     unsigned: Annotated[
         bool, typer.Option("--unsigned", help="No signature: for an index that is pinned.")
     ] = False,
-    config_file: Annotated[
-        str | None, typer.Option("--config", help="Settings file (aotbuild.toml).")
-    ] = None,
+    config_file: _ConfigFile = None,
 ) -> None:
     """Turn packs and built runtimes into the folder that mirrors hold, with its index."""
+    from aotbuild import release
+
     if unsigned == bool(key):
         raise UsageError("name a --key to sign with, or say --unsigned; one of the two")
-    settings = config.load(
-        {"output": packs, "config": config_file}, environ=os.environ, folder=Path.cwd()
-    )
+    settings = _settings(output=packs, config=config_file)
     request = release.Request(
         version=aotbuild.__version__,
         serial=serial,
@@ -347,12 +349,14 @@ def make_release(
 @app.command("new-key")
 def make_key(path: Annotated[str, typer.Argument(help="File to write.")]) -> None:
     """Make a key to sign releases with, and print its public part."""
+    from aotbuild import release
+
     print(release.write_key(Path(path)))
 
 
 @app.command("arches")
 def list_arches(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: _Json = False,
 ) -> None:
     """List the GPU architectures that packs are built for."""
     if as_json:

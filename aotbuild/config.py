@@ -71,15 +71,19 @@ def default_jobs() -> int:
 
 
 def default_cache_dir(environ: Mapping[str, str] | None = None) -> Path:
-    """`${XDG_CACHE_HOME:-~/.cache}/aotbuild`; a relative XDG_CACHE_HOME does not count."""
-    base = Path((os.environ if environ is None else environ).get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "aotbuild"
+    """`${XDG_CACHE_HOME:-~/.cache}/aotbuild`."""
+    return _xdg(environ, "XDG_CACHE_HOME", ".cache") / "aotbuild"
 
 
 def default_fetch_to(environ: Mapping[str, str] | None = None) -> Path:
     """`${XDG_DATA_HOME:-~/.local/share}/aotbuild/images`, which the runtime searches."""
-    base = Path((os.environ if environ is None else environ).get("XDG_DATA_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".local/share") / "aotbuild/images"
+    return _xdg(environ, "XDG_DATA_HOME", ".local/share") / "aotbuild/images"
+
+
+def _xdg(environ: Mapping[str, str] | None, variable: str, default: str) -> Path:
+    """A base folder of the XDG specification, in which a relative value does not count."""
+    base = Path((os.environ if environ is None else environ).get(variable, ""))
+    return base if base.is_absolute() else Path.home() / default
 
 
 def _about(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aotbuild.machine import Device, DriverState, FoundPack, Machine
-from aotbuild.target import ARCHES, known_arches
+from aotbuild.target import ARCH_BY_NAME, known_arches
 from aotbuild.trial import Tried
 
 _VENDOR_NAMES = {"cuda": "NVIDIA", "hip": "AMD"}
@@ -180,7 +180,7 @@ def _unserved(machine: Machine, pairings: Sequence[Pairing]) -> list[Finding]:
 
 def _ways_to(machine: Machine, arch: str) -> tuple[str, ...]:
     """Commands that bring a pack for an arch, one of which is enough."""
-    if arch not in {known.name for known in ARCHES}:
+    if arch not in ARCH_BY_NAME:
         return ()
     users = [
         f.folder for f in machine.search_path if f.origin in ("XDG_DATA_HOME", "home directory")

@@ -1,9 +1,7 @@
 """Brings files whose size and SHA-256 are known, from any of several mirrors, into a folder.
 
 `<folder>/<sha256>` is a whole and verified file, `<folder>/<sha256>.part` what there is of one so
-far. Any number of processes may use the folder; a file is brought by one of them. Proxies and
-certificates are set as for any program that uses requests: HTTPS_PROXY, NO_PROXY,
-REQUESTS_CA_BUNDLE. This module and `fetch.py` alone use the network.
+far. Any number of processes may use the folder; a file is brought by one of them.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
+from aotbuild.cache import prune
 from aotbuild.errors import FetchError, TrustError
 from aotbuild.index import Artifact
 from aotbuild.web import Clock, Limits, PermanentError, TransientError, Web, shown
@@ -169,19 +168,13 @@ class Downloads:
         """Removes what was used longest ago, until all takes at most `limit` bytes. Leaves what
         another process is downloading.
         """
-        entries = []
-        for path in self.folder.glob("*"):
-            with contextlib.suppress(OSError):  # another process may have removed it
-                status = path.stat()
-                entries.append((status.st_mtime_ns, path.name, status.st_size, path))
-        total = sum(size for _, _, size, _ in entries)
-        for _, _, size, path in sorted(entries):
-            if total <= limit:
-                return
-            with contextlib.suppress(OSError), path.open("rb") as file:
+
+        def remove(path: Path) -> None:
+            with path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # parts are locked: see _part
                 path.unlink()
-                total -= size
+
+        prune(self.folder.glob("*"), limit, remove)
 
     @contextlib.contextmanager
     def _part(self, whole: Path, artifact: Artifact) -> Iterator[_Part | None]:

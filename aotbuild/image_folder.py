@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from aotbuild.archive import extract
 from aotbuild.download import check_room, room
 from aotbuild.errors import AotbuildError, FetchError, TrustError
 from aotbuild.index import Artifact, Index, read_index, write_index
-from aotbuild.pack import open_pack, write_file
+from aotbuild.pack import open_pack, sync_folder, write_file
 
 LOCK_FILE = "aotbuild.lock.json"
 _INCOMING = ".incoming"
@@ -80,14 +79,13 @@ class ImageFolder:
                 f"{artifact.file} holds {', '.join(names)}; expected {name} and nothing else"
             )
         for made in (aside / artifact.arch, aside):
-            _sync(made)
+            sync_folder(made)
         pack = open_pack(aside / name)
-        told = {f"{pack.family}.{item.name}": item.contract for item in pack.operators}
         facts = (
             ("arch", pack.arch, artifact.arch),
             ("family", pack.family, artifact.family),
             ("pack_id", pack.pack_id, artifact.pack_id),
-            ("contracts", told, dict(artifact.contracts)),
+            ("contracts", pack.contracts, dict(artifact.contracts)),
         )
         for what, found, expected in facts:
             if found != expected:
@@ -100,7 +98,7 @@ class ImageFolder:
         data = write_index(lock)
         with room(self.folder, len(data), _REMEDY):
             self._incoming.mkdir(exist_ok=True)
-            _sync(self._incoming)
+            sync_folder(self._incoming)
             write_file(self._incoming / LOCK_FILE, data)
         self._finish()
 
@@ -124,15 +122,15 @@ class ImageFolder:
                 if staged.exists():  # else it has been moved, or was in its place already
                     self.path(item).parent.mkdir(exist_ok=True)
                     staged.replace(self.path(item))
-                    _sync(self.path(item).parent)
+                    sync_folder(self.path(item).parent)
             for item in present.artifacts if present else ():
                 if self.path(item) not in kept:
                     self.path(item).unlink(missing_ok=True)
                     with contextlib.suppress(OSError):  # other packs are in it
                         self.path(item).parent.rmdir()
-            _sync(self.folder)
+            sync_folder(self.folder)
             (self._incoming / LOCK_FILE).replace(self.folder / LOCK_FILE)
-            _sync(self.folder)
+            sync_folder(self.folder)
         self._drop()
 
     def _staging(self, artifact: Artifact) -> Path:
@@ -172,12 +170,3 @@ def _read_lock(path: Path) -> Index | None:
     except FileNotFoundError:
         return None
     return read_index(data, str(path))
-
-
-def _sync(folder: Path) -> None:
-    """Makes the names in a folder last."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

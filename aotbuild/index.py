@@ -19,6 +19,9 @@ from typing import Any, Literal
 
 from aotbuild.errors import IndexFileError
 
+#: Names of the file and of its signature, in the folder of a release.
+INDEX_FILE = "index.json"
+SIGNATURE_FILE = f"{INDEX_FILE}.sig"
 #: Layout of the file. A reader refuses any other.
 FORMAT = 1
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotbuild.report import size, table
 from aotbuild.spec import DTYPES, SourceKind, dtype_value
+from aotbuild.target import TIERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from aotbuild.spec import Source
 
 _VENDORS = {1: "cuda", 2: "hip"}
-_TIERS = {0: "stable", 1: "experimental", 2: "preview"}
 _DTYPE_NAMES = {dtype_value(name): name for name in DTYPES}
 _SIGNS = {"EQUAL": "=", "AT_LEAST": "<=", "AT_MOST": ">="}
 
@@ -40,7 +40,7 @@ def pack_json(pack: Pack) -> dict[str, Any]:
         "producer": pack.producer,
         "pack_id": pack.pack_id,
         "vendor": _VENDORS[pack.vendor],
-        "tier": _TIERS[pack.tier],
+        "tier": TIERS[pack.tier],
         "warp_size": pack.warp_size,
         "operators": [_plain(operator) for operator in pack.operators],
         "images": images,
@@ -67,7 +67,7 @@ def print_pack(pack: Pack, out: Console, *, images: bool) -> None:
     meta: Mapping[str, Any] = json.loads(pack.meta)
     head = [
         ("pack", f"{pack.family} for {pack.arch}"),
-        ("tier", _TIERS[pack.tier]),
+        ("tier", TIERS[pack.tier]),
         ("warp", f"{pack.warp_size} threads"),
         ("producer", pack.producer),
         *((name, str(value)) for name, value in sorted(meta.get("toolchain", {}).items())),

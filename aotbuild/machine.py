@@ -15,29 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import aotbuild
 from aotbuild.drivers import DRIVERS, Driver
-from aotbuild.elf import check_arch
 from aotbuild.errors import LaunchError, PackArchError, PackError, Status
-from aotbuild.pack import open_pack, read_code
-from aotbuild.target import ARCHES
+from aotbuild.manifest import MANIFEST, Manifest, read_manifest
+from aotbuild.pack import check_codes, open_pack
+from aotbuild.target import TIERS
 
 if TYPE_CHECKING:
     from aotbuild.records import Pack
     from aotbuild.target import Vendor
 
-_TIERS = {0: "stable", 1: "experimental", 2: "preview"}
 _PACK_SUFFIX = ".aotpack"
 _DEFINITION = re.compile(r"^\s*#\s*define\s+(\w+)\s+\(?([0-9]+)\)?", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """An installed runtime's own account, share/aotbuild/runtime.json."""
-
-    file: str
-    version: str
-    abi: int
-    toolkits: tuple[str, ...]
-    contracts: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -169,19 +157,16 @@ def _runtime() -> Runtime:
     file = str(native.library_file())
     loaded = Runtime(file, native.version(), native.abi_version())
     try:
-        return replace(loaded, manifest=read_manifest(Path(file)))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return replace(loaded, error=f"its manifest is damaged: {error!r}")
+        return replace(loaded, manifest=manifest_of(Path(file)))
+    except (OSError, ValueError) as error:
+        return replace(loaded, error=f"its manifest is damaged: {error}")
 
 
-def read_manifest(library: Path) -> Manifest | None:
+def manifest_of(library: Path) -> Manifest | None:
     """The manifest of the prefix that a library lies in: lib, lib64 or lib/<triplet> of it."""
     for prefix in list(library.resolve().parents)[1:3]:
-        file = prefix / "share" / "aotbuild" / "runtime.json"
-        if file.is_file():
-            data = json.loads(file.read_text("utf-8"))
-            toolkits, contracts = tuple(map(str, data["toolkits"])), dict(data["contracts"])
-            return Manifest(str(file), str(data["version"]), int(data["abi"]), toolkits, contracts)
+        if (prefix / MANIFEST).is_file():
+            return read_manifest(prefix / MANIFEST)
     return None
 
 
@@ -320,11 +305,7 @@ def read_pack(file: Path) -> FoundPack:
         if (pack.arch, pack.family) != (arch, family):
             inside = f"{pack.arch}/{pack.family}"
             raise PackArchError(f"it holds {inside}, its place says {arch}/{family}")
-        known = next((known for known in ARCHES if known.name == arch), None)
-        for image in {image.code: image for image in pack.images}.values():
-            code = read_code(pack, image)
-            if known is not None:
-                check_arch(code, known)
+        check_codes(pack)
     except PackError as error:
         return FoundPack(str(file), arch, family, error=str(error))
     return _found(file, pack)
@@ -338,7 +319,7 @@ def _found(file: Path, pack: Pack) -> FoundPack:
         pack.family,
         producer=pack.producer,
         profile=str(meta.get("profile", "unknown")),
-        tier=_TIERS[pack.tier],
+        tier=TIERS[pack.tier],
         images=len(pack.images),
-        contracts={f"{pack.family}.{op.name}": op.contract for op in pack.operators},
+        contracts=pack.contracts,
     )

@@ -13,12 +13,23 @@ from pathlib import Path
 
 import zstandard
 
+from aotbuild.elf import check_arch
 from aotbuild.errors import PackCorruptError, PackError
 from aotbuild.pack_decode import decode
 from aotbuild.pack_encode import encode
 from aotbuild.records import Blob, ImageRecord, Pack
+from aotbuild.target import ARCH_BY_NAME
 
-__all__ = ["compress", "decode", "encode", "open_pack", "read_code", "write_file"]
+__all__ = [
+    "check_codes",
+    "compress",
+    "decode",
+    "encode",
+    "open_pack",
+    "read_code",
+    "sync_folder",
+    "write_file",
+]
 
 #: zstd level of image frames: 19 packs code objects about 8 % tighter than the default, at a
 #: cost that is small beside the compile.
@@ -56,6 +67,17 @@ def read_code(pack: Pack, image: ImageRecord) -> bytes:
     return raw
 
 
+def check_codes(pack: Pack) -> None:
+    """Reads every code object, and checks that it is for the pack's arch (where that is an arch of
+    this aotbuild). Raises PackCorruptError, PackArchError.
+    """
+    arch = ARCH_BY_NAME.get(pack.arch)
+    for image in {image.code: image for image in pack.images}.values():
+        code = read_code(pack, image)
+        if arch is not None:
+            check_arch(code, arch)
+
+
 def compress(code: bytes) -> Blob:
     """A code object as a pack stores it: one frame with content size and checksum."""
     compressor = zstandard.ZstdCompressor(
@@ -78,8 +100,13 @@ def write_file(path: Path, data: bytes) -> None:
     except BaseException:
         Path(aside).unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder last."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)

@@ -4,20 +4,19 @@ what the library itself says.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aotbuild.archive import Member
 from aotbuild.errors import ReleaseError, UsageError
+from aotbuild.manifest import MANIFEST, Manifest, read_manifest
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
-MANIFEST = "share/aotbuild/runtime.json"
 LIBRARY = "lib/libaotbuild.so"
 #: What the archive holds; a prefix with anything else is not the runtime's alone.
 _BELONGS = re.compile(
@@ -35,17 +34,6 @@ _CPUS = {
 _GLIBC = re.compile(r"GLIBC_([0-9]+)\.([0-9]+)(\.[0-9]+)?")
 #: Features of glibc that are versions by name, and the release that brought them.
 _GLIBC_FEATURES = {"GLIBC_ABI_DT_RELR": (2, 36)}
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """share/aotbuild/runtime.json, which the build writes."""
-
-    version: str
-    abi: int
-    cpu: str
-    toolkits: tuple[str, ...]
-    contracts: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -83,7 +71,7 @@ def read_prebuilt(prefix: Path, version: str) -> Prebuilt:
                 f"{prefix}: {name} is missing, so it is no installed runtime. Configure with "
                 "-DCMAKE_INSTALL_LIBDIR=lib, and install into an empty folder"
             )
-    manifest = _read_manifest(prefix / MANIFEST)
+    manifest = _manifest(prefix / MANIFEST)
     if manifest.version != version:
         raise ReleaseError(
             f"{prefix / MANIFEST}: version is {manifest.version!r}, this aotbuild is {version!r}"
@@ -112,24 +100,18 @@ def _members(prefix: Path) -> Iterator[Member]:
             yield Member(name, path.read_bytes(), executable=".so" in path.name)
 
 
-def _read_manifest(file: Path) -> Manifest:
+def _manifest(file: Path) -> Manifest:
     try:
-        table: Any = json.loads(file.read_text("utf-8"))
+        manifest = read_manifest(file)
     except ValueError as error:
-        raise ReleaseError(f"{file} is not JSON: {error}") from error
-    types = {"version": str, "abi": int, "cpu": str, "toolkits": list, "contracts": dict}
-    if not isinstance(table, dict) or set(table) != set(types):
-        raise ReleaseError(f"{file}: expected an object of {', '.join(types)}")
-    for name, kind in types.items():  # more of their shape is checked where the index is written
-        if type(table[name]) is not kind:
-            raise ReleaseError(f"{file}: {name} is {table[name]!r}, which is no {kind.__name__}")
-    if not table["toolkits"]:
+        raise ReleaseError(str(error)) from error
+    if not manifest.toolkits:
         raise ReleaseError(
             f"{file}: toolkits is empty, so no machine would match. Build it with "
             "AOTBUILD_CUDA_INCLUDE_DIRS or AOTBUILD_HIP_INCLUDE_DIRS, for its declarations to be "
             "compared with a toolkit's headers"
         )
-    return Manifest(**{**table, "toolkits": tuple(table["toolkits"])})
+    return manifest
 
 
 def _read_library(path: Path) -> _Library:

@@ -180,6 +180,11 @@ class Pack:
     meta: str = field(repr=False)
     pack_id: str = ""
 
+    @property
+    def contracts(self) -> dict[str, int]:
+        """Contract version of each operator, by its full name: `attention.forward`."""
+        return {f"{self.family}.{item.name}": item.contract for item in self.operators}
+
 
 def facts_from_json(data: Mapping[str, Any]) -> LaunchFacts:
     """Inverse of `dataclasses.asdict` on LaunchFacts, after a trip through JSON."""

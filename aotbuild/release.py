@@ -17,22 +17,27 @@ from pathlib import Path
 from typing import Any
 
 from aotbuild.archive import Member, extract, write_archive
-from aotbuild.elf import check_arch
 from aotbuild.errors import IndexFileError, PackError, ReleaseError, UsageError
 from aotbuild.image_wheel import write_wheel
-from aotbuild.index import Artifact, Index, Kind, PublishedArch, read_index, write_index
-from aotbuild.pack import decode, read_code, write_file
+from aotbuild.index import (
+    INDEX_FILE,
+    SIGNATURE_FILE,
+    Artifact,
+    Index,
+    Kind,
+    PublishedArch,
+    read_index,
+    write_index,
+)
+from aotbuild.pack import check_codes, decode, write_file
 from aotbuild.prebuilt import read_prebuilt
 from aotbuild.records import Pack
 from aotbuild.shipped import shipped
 from aotbuild.signature import create_key, public_key, sign
-from aotbuild.target import ARCHES, Arch
+from aotbuild.target import ARCH_BY_NAME, ARCHES, Arch
 
-INDEX = "index.json"
-SIGNATURE = "index.json.sig"
 PROVISION = "AotbuildProvision.cmake"
 _SOURCE_LIMIT = 1 << 28
-_ARCHES: Mapping[str, Arch] = {arch.name: arch for arch in ARCHES}
 
 #: An artifact, and the file that it describes.
 _Published = tuple[Artifact, bytes]
@@ -76,10 +81,10 @@ def make_release(request: Request, out: Path) -> Index:
         index = replace(planned, artifacts=tuple(artifacts))
         written = write_index(index)
         write_file(folder / PROVISION, shipped(PROVISION).read_bytes())
-        write_file(folder / INDEX, written)
+        write_file(folder / INDEX_FILE, written)
         if private:
             signatures = "".join(sign(written, pem, where) for where, pem in private)
-            write_file(folder / SIGNATURE, signatures.encode("ascii"))
+            write_file(folder / SIGNATURE_FILE, signatures.encode("ascii"))
         folder.chmod(0o755)
         _put(folder, out, Path(aside, "replaced"))
     return index
@@ -113,7 +118,7 @@ def _license() -> bytes:
 
 def _plan(request: Request) -> Index:
     """The index without artifacts. What is wrong with it is found before the work."""
-    pinned = read_index(shipped(INDEX).read_bytes(), str(shipped(INDEX)))
+    pinned = read_index(shipped(INDEX_FILE).read_bytes(), str(shipped(INDEX_FILE)))
     if request.serial <= pinned.serial:
         raise UsageError(
             f"--serial is {request.serial}; the index that this aotbuild pins has "
@@ -167,6 +172,10 @@ class _Agreement:
                 "release with one aotbuild"
             )
 
+    def note_contracts(self, contracts: Mapping[str, int], where: Path) -> None:
+        for operator, contract in contracts.items():
+            self.note(f"contract of {operator}", contract, where)
+
 
 def _published(kind: Kind, file: str, data: bytes, **facts: Any) -> _Published:
     return Artifact(kind, file, len(data), hashlib.sha256(data).hexdigest(), **facts), data
@@ -178,17 +187,16 @@ def _images(request: Request, agreed: _Agreement) -> Iterator[_Published]:
     if not request.packs.is_dir():
         raise UsageError(f"--packs is {request.packs}, which is no folder")
     for folder in sorted(request.packs.iterdir()):
-        if folder.name == INDEX:  # as in the source tree
+        if folder.name == INDEX_FILE:  # as in the source tree
             continue
-        arch = _ARCHES.get(folder.name)
+        arch = ARCH_BY_NAME.get(folder.name)
         if arch is None or not folder.is_dir():
             raise ReleaseError(f"{folder} is no folder of an arch; give the output of a compile")
         packs: dict[str, bytes] = {}
         for file in sorted(folder.iterdir()):
             data = file.read_bytes() if file.is_file() else b""
             pack = _checked_pack(file, data, arch, version)
-            contracts = {f"{pack.family}.{op.name}": op.contract for op in pack.operators}
-            _note_pack(agreed, pack, contracts, file)
+            _note_pack(agreed, pack, file)
             packs[pack.family] = data
             yield _published(
                 "images",
@@ -197,7 +205,7 @@ def _images(request: Request, agreed: _Agreement) -> Iterator[_Published]:
                 arch=arch.name,
                 family=pack.family,
                 pack_id=pack.pack_id,
-                contracts=contracts,
+                contracts=pack.contracts,
             )
         if packs:
             wheel = write_wheel(arch.name, version, packs, _license())
@@ -223,16 +231,14 @@ def _checked_pack(file: Path, data: bytes, arch: Arch, version: str) -> Pack:
             f"{file} was made by {pack.producer!r}, this is {producer!r}; compile it again"
         )
     try:
-        for image in {image.code: image for image in pack.images}.values():
-            check_arch(read_code(pack, image), arch)
+        check_codes(pack)
     except PackError as error:
         raise type(error)(f"{file}: {error}") from error
     return pack
 
 
-def _note_pack(agreed: _Agreement, pack: Pack, contracts: Mapping[str, int], file: Path) -> None:
-    for operator, contract in contracts.items():
-        agreed.note(f"contract of {operator}", contract, file)
+def _note_pack(agreed: _Agreement, pack: Pack, file: Path) -> None:
+    agreed.note_contracts(pack.contracts, file)
     source = json.loads(pack.meta).get("family_source")
     agreed.note(f"source of family {pack.family}", source, file)
 
@@ -240,8 +246,7 @@ def _note_pack(agreed: _Agreement, pack: Pack, contracts: Mapping[str, int], fil
 def _runtime(prefix: Path, version: str, agreed: _Agreement) -> _Published:
     built = read_prebuilt(prefix, version)
     manifest = built.manifest
-    for operator, contract in manifest.contracts.items():
-        agreed.note(f"contract of {operator}", contract, prefix)
+    agreed.note_contracts(manifest.contracts, prefix)
     agreed.note("ABI of the runtime", manifest.abi, prefix)
     return _published(
         "runtime",
@@ -288,9 +293,9 @@ def _check_out(out: Path) -> None:
         raise UsageError(f"--out is {out}, which is no folder")
     there = {path.name for path in out.iterdir()}
     known: set[str] = set()
-    if INDEX in there:
-        index = read_index((out / INDEX).read_bytes(), str(out / INDEX))
-        known = {INDEX, SIGNATURE, PROVISION, *(item.file for item in index.artifacts)}
+    if INDEX_FILE in there:
+        index = read_index((out / INDEX_FILE).read_bytes(), str(out / INDEX_FILE))
+        known = {INDEX_FILE, SIGNATURE_FILE, PROVISION, *(item.file for item in index.artifacts)}
     if there - known:
         raise UsageError(
             f"--out is {out}, which holds files that are no part of a release: "

@@ -81,6 +81,10 @@ def _check_path(value: Any, base: Path) -> Path:
     return base / Path(value).expanduser()
 
 
+def _words(text: str) -> list[str]:
+    return re.split(r"[\s,;]+", text)
+
+
 def _check_strings(value: Any, _: Path) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         raise WrongValueError
@@ -127,14 +131,14 @@ BYTES = Kind("a number of bytes, or a size such as '512MiB' or '4GiB'", str, _ch
 BOOL = Kind("true or false", lambda text: _SWITCH.get(text.lower(), text), _check_switch)
 PATH = Kind("a path", str, _check_path)
 PATHS = Kind("a list of paths", lambda text: text.split(os.pathsep), _check_paths)
-NAMES = Kind("a list of names", lambda text: re.split(r"[\s,;]+", text), _check_strings)
+NAMES = Kind("a list of names", _words, _check_strings)
 LOCATION = Kind("a URL of http or https, or a path", str, _check_location)
 LOCATIONS = Kind(
     "a list of URLs of http or https and paths", lambda text: text.split(), _check_locations
 )
 KEYS = Kind(
     "a list of Ed25519 public keys, 64 digits of lower-case hexadecimal each",
-    lambda text: re.split(r"[\s,;]+", text),
+    _words,
     _check_keys,
 )
 PROFILE = Kind(f"one of {', '.join(profile.value for profile in Profile)}", str, _check_profile)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Vendor = Literal["cuda", "hip"]
 Tier = Literal["stable", "experimental", "preview"]
+#: A pack stores a tier as its place in this list.
+TIERS: tuple[Tier, ...] = ("stable", "experimental", "preview")
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ ARCHES: tuple[Arch, ...] = (
     _nvidia("sm_120", "Blackwell", "experimental", 101376, tuning="sm_86", fp8=_OCP, tma=True),
 )
 
-_BY_NAME = {arch.name: arch for arch in ARCHES}
+ARCH_BY_NAME = {arch.name: arch for arch in ARCHES}
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ _CUDA = re.compile(
 
 def known_arches() -> str:
     """All names of the table, for messages and help."""
-    return ", ".join(_BY_NAME)
+    return ", ".join(ARCH_BY_NAME)
 
 
 def parse_arch(text: str) -> ArchSpec:
@@ -147,12 +149,12 @@ def parse_arch(text: str) -> ArchSpec:
                 f"arch {word!r} is a generic target; images are built for one arch each. "
                 f"Name the arches that you need: {known_arches()}"
             )
-        arch = _BY_NAME.get(name)
+        arch = ARCH_BY_NAME.get(name)
     else:
         arch = _cuda_arch(name, word)
     if arch is None:
         raise UsageError(
-            f"unknown arch {word!r}.{did_you_mean(name, _BY_NAME)} Known: {known_arches()}"
+            f"unknown arch {word!r}.{did_you_mean(name, ARCH_BY_NAME)} Known: {known_arches()}"
         )
     return ArchSpec(arch, _features(arch, settings, word))
 
@@ -190,7 +192,7 @@ def _cuda_arch(name: str, word: str) -> Arch | None:
             f"arch {word!r} asks for PTX, which packs do not hold. "
             f"Name each arch that you need: {known_arches()}"
         )
-    arch = _BY_NAME.get(f"sm_{match['major']}{match['minor']}")
+    arch = ARCH_BY_NAME.get(f"sm_{match['major']}{match['minor']}")
     forms = ("", "a") if arch is not None and arch.elf_flags >= _FIRST_SPECIFIC else ("",)
     if arch is not None and match["form"] not in forms:
         raise UsageError(

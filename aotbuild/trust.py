@@ -19,13 +19,12 @@ import aotbuild
 from aotbuild.cache import locked
 from aotbuild.download import Downloads, local_path
 from aotbuild.errors import FetchError, TrustError
-from aotbuild.index import Index, read_index
+from aotbuild.index import INDEX_FILE, Index, read_index
 from aotbuild.pack import write_file
 from aotbuild.shipped import shipped
 from aotbuild.signature import verify
 from aotbuild.web import shown
 
-INDEX_FILE = "index.json"
 _SERIALS = "index-serials.json"
 _MAX_INDEX = 16 << 20
 _MAX_SIGNATURE = 1 << 16
@@ -75,6 +74,7 @@ def find_index(
         _check_time(found, now or dt.datetime.now(dt.timezone.utc))
         _check_version(found)
         _check_serial(found, cache_dir, key, pinned.serial)
+        return found
     _check_version(found)
     return found
 

@@ -25,14 +25,16 @@ from aotbuild.machine import (
     Folder,
     FoundPack,
     Machine,
-    Manifest,
     Runtime,
 )
+from aotbuild.manifest import Manifest
 from aotbuild.trial import Trial, Tried
 
 DATA = Path(__file__).parents[1] / "data"
 FILE = "/usr/lib/libaotbuild.so.0"
-MANIFEST = Manifest("/usr/share/aotbuild/runtime.json", "0.1.0", 0, (), {"attention.forward": 1})
+MANIFEST = Manifest(
+    "/usr/share/aotbuild/runtime.json", "0.1.0", 0, "x86_64", (), {"attention.forward": 1}
+)
 GPU = Device("hip", 0, "gfx942")
 PACK = FoundPack(
     "/p/gfx942/attention.aotpack", "gfx942", "attention", "aotbuild 0.1.0", "standard", "stable",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aotbuild.machine import Manifest, Toolkit, examine, find_toolkits, look_into, read_manifest
+from aotbuild.machine import Toolkit, examine, find_toolkits, look_into, manifest_of
+from aotbuild.manifest import Manifest
 
 CUDA = "#ifndef X\n#define CUDA_VERSION {}\n"
 HIP = "#define HIP_VERSION_MAJOR {}\n#define HIP_VERSION_MINOR {}\n#define HIP_VERSION_PATCH 7\n"
@@ -40,12 +41,14 @@ def test_toolkits_are_listed_once_and_those_of_variables_first(tmp_path: Path) -
 @pytest.mark.parametrize("lib", ["lib", "lib64", "lib/x86_64-linux-gnu"])
 def test_a_manifest_lies_in_the_prefix(lib: str, tmp_path: Path) -> None:
     library = tmp_path / lib / "libaotbuild.so.0"
-    assert read_manifest(library) is None
+    assert manifest_of(library) is None
     data = {"version": "0.1.0", "abi": 0, "cpu": "x86_64", "toolkits": ["cuda-13"]}
     file = tmp_path / "share/aotbuild/runtime.json"
     write(file, json.dumps({**data, "contracts": {"attention.forward": 1}}))
-    expected = Manifest(str(file), "0.1.0", 0, ("cuda-13",), {"attention.forward": 1})
-    assert read_manifest(library) == expected
+    expected = Manifest(str(file), "0.1.0", 0, "x86_64", ("cuda-13",), {"attention.forward": 1})
+    found = manifest_of(library)
+    assert found == expected
+    assert found.file == str(file)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1, "toolkits": 2, "contracts": 3}'])
