@@ -16,7 +16,9 @@ _TYPES = {"version": str, "abi": int, "cpu": str, "toolkits": list, "contracts":
 
 @dataclass(frozen=True)
 class Manifest:
-    """What it says, and the `file` that says so. `toolkits` are those whose headers the runtime was compared with, as an index names them;
+    """What it says, and the `file` that says so.
+
+    `toolkits` are those whose headers the runtime was compared with, as an index names them;
     `contracts` are the operators that it has front ends for, with the version that these call.
     """
 
